@@ -48,6 +48,7 @@ def test_fixed_ends_are_limited_and_a_minimum_does_not_delay_the_last_records(
 ) -> None:
     stream = cluster(last).planner(**limits)
     stream.fix_end_offsets()
+    assert stream.known_latest == {T0: last}, "for the progress report"
     assert run(stream) == [[("t-0", 0, 5)], [("t-0", 5, 10)], [("t-0", 10, last)]]
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from tests.unit.planning.planner_cluster import NewCluster, planned
 
+from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
 from pyspark_kafka_direct.errors import BrokerTimeoutError, DataLossError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.options.offset_specs import GlobalTimestamp, SpecificOffsets
+from pyspark_kafka_direct.options.offset_specs import GlobalTimestamp, Latest, SpecificOffsets
 from pyspark_kafka_direct.options.subscription import AssignStrategy
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.options.offset_specs import StartingOffsetSpec
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 U0, V0, W0 = (TopicPartition(name, 0) for name in "uvw")
@@ -54,9 +60,14 @@ def test_an_existing_partition_that_is_not_selected_any_more(cluster: NewCluster
     assert "read from their start" in brokers.warnings[0]
 
 
-def test_a_partition_that_is_selected_again_after_a_batch_without_it(cluster: NewCluster) -> None:
-    """An earlier run planned the batch while the partition was not selected."""
-    brokers = cluster(10, 10)
+@pytest.mark.parametrize("lagging", [False, True])
+def test_a_partition_that_is_selected_again_after_a_batch_without_it(cluster: NewCluster, lagging: bool) -> None:
+    """An earlier run planned the batch while the partition was not selected; one broker may not have it yet."""
+    brokers = cluster(10)
+    if lagging:
+        brokers.hide(T1, 10)
+    else:
+        brokers.grow(T1, 10)
     start, end = {T0: 4, T1: 4}, {T0: 10}
     with pytest.raises(DataLossError, match=r"t-1 are not part of this batch.*Now they exist and are selected"):
         brokers.planner().plan(start, end)
@@ -323,6 +334,33 @@ def test_stale_metadata_about_a_topic_is_no_recreation(cluster: NewCluster, run:
     brokers.sleep(2)
     assert stream.next_end_offsets(end) == end
     assert brokers.losses == []
+
+
+@pytest.mark.parametrize("start", [SpecificOffsets({T0: 5}), Latest()])
+def test_a_topic_that_is_recreated_before_the_first_batch_is_data_loss(
+    cluster: NewCluster, start: StartingOffsetSpec
+) -> None:
+    """Otherwise the query would skip the first records of the new topic."""
+    brokers = cluster(10)
+    stream = brokers.planner(start)
+    first = stream.initial_offsets()
+    if isinstance(start, Latest):
+        assert stream.next_end_offsets(first) == first, "the empty first batch"
+    brokers.recreate("t", 30)
+    with pytest.raises(DataLossError, match="deleted and recreated"):
+        stream.next_end_offsets(first)
+
+
+def test_topic_ids_that_other_metadata_contradicts_again_and_again_are_an_error(
+    cluster: NewCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KafkaOffsetReader, "known_topic_ids", lambda *_: {"t": uuid4()})
+    brokers = cluster(10)
+    for call in (MicroBatchPlanner.initial_offsets, partial(MicroBatchPlanner.next_end_offsets, start={T0: 4})):
+        began = brokers.now
+        with pytest.raises(BrokerTimeoutError, match="t-0"):
+            call(brokers.planner())
+        assert brokers.now - began == pytest.approx(30, abs=1.5)
 
 
 def test_brokers_that_contradict_each_other_are_asked_with_pauses(

@@ -261,6 +261,8 @@ def test_a_limit_in_bytes(cluster: NewCluster) -> None:
     stream = brokers.planner(max_bytes=13_000)
     end = stream.next_end_offsets(start)
     assert 8 <= end[T0] == end[T1] <= 12, "ten of each have 11,000 bytes and what a batch has besides"
+    assert 10 < stream.next_end_offsets({T0: 100, T1: 0})[T1] < 14, "only the partition that is read counts"
+    assert stream.next_end_offsets({T0: 0, T1: 100})[T0] > 60
     assert brokers.planner(max_bytes=1_000_000, max_offsets=3).next_end_offsets(start) == {T0: 1, T1: 1}
     assert brokers.planner(max_bytes=1_000_000).next_end_offsets(start) == {T0: 100, T1: 100}
     assert brokers.planner(max_bytes=1000).next_end_offsets(start, unlimited=True) == {T0: 100, T1: 100}
@@ -307,8 +309,10 @@ def test_a_sample_of_huge_records_counts_immediately(cluster: NewCluster) -> Non
 
 def test_only_the_partitions_with_the_most_to_read_are_sampled(cluster: NewCluster) -> None:
     brokers = cluster(*range(1, 41))
-    first_end(brokers.planner(max_bytes=1))
-    assert sorted(brokers.fetched()) == [(TopicPartition("t", number), 0) for number in range(24, 40)]
+    almost_read = {TopicPartition("t", number): number for number in range(30, 40)}
+    unread = {TopicPartition("t", number): 0 for number in range(30)}
+    brokers.planner(max_bytes=1).next_end_offsets({**unread, **almost_read})
+    assert sorted(brokers.fetched()) == [(TopicPartition("t", number), 0) for number in range(14, 30)]
 
 
 def test_the_largest_limit_with_a_start_inside(cluster: NewCluster) -> None:

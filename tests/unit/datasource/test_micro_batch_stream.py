@@ -171,6 +171,17 @@ def test_a_trigger_without_a_limit_reads_everything(cluster: NewCluster) -> None
     assert StreamRun(cluster(10), maxoffsetspertrigger="4").latest(at(0), ReadAllAvailable()) == at(10)
 
 
+def test_warnings_about_options_are_logged_by_the_planner(
+    cluster: NewCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark parses the options in several processes."""
+    run = StreamRun(cluster(10), unrelated="1")
+    assert "unrelated" not in caplog.text
+    for _ in range(2):
+        run.initial()
+    assert caplog.text.count("unrelated") == 1
+
+
 @pytest.mark.parametrize(("options", "attempts"), [({}, 3), ({"fetchoffset.numretries": "7"}, 7)])
 def test_the_option_sets_the_number_of_attempts(cluster: NewCluster, options: dict[str, Any], attempts: int) -> None:
     brokers = cluster(10)
