@@ -44,10 +44,13 @@ def is_transient(status: int) -> bool:
     return status >= 500 or status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
-def proxy_of(request: urllib.request.Request) -> str | None:
-    """Return the proxy of the environment that a request was sent to, without its password, or None."""
-    # urllib replaces the host of a request by that of the proxy. The URL remains.
-    return None if request.host == urlsplit(request.full_url).netloc else printable(request.host)
+def proxy_of(url: str) -> str | None:
+    """Return the proxy of the environment that a URL is requested through, without its password, or None."""
+    parts = urlsplit(url)
+    proxy = urllib.request.getproxies().get(parts.scheme)  # a URL, or an address
+    if not proxy or urllib.request.proxy_bypass(parts.netloc):
+        return None
+    return printable((urlsplit(proxy).netloc or proxy.rstrip("/")).rpartition("@")[2])
 
 
 def through_proxy(proxy: str | None) -> str:

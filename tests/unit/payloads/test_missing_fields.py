@@ -110,6 +110,17 @@ def test_values_behind_schema_ids(warnings: Callable[[], list[str]]) -> None:
     assert "flights, values: no value has the field 'carrier', so it is null; did you mean 'carier'?" in warnings()
 
 
+def test_fields_are_looked_for_in_some_batches(
+    warnings: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode = decoder()
+    for _ in range(101):
+        read(decode, {"id": 1})
+    monkeypatch.setattr(missing_fields, "_objects", None)  # not called any more
+    read(decode, {"carier": 1})
+    assert warnings() == []
+
+
 def test_the_function(warnings: Callable[[], list[str]]) -> None:
     function = functions._decode_function(pa.schema(list(ROW)), "_corrupt_record", "UTC", failing=False)
     assert function(pa.array(['{"id": 1, "Carrier": "UA"}', None])).to_pylist()[0]["id"] == 1

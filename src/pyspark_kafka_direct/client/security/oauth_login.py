@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from pyspark_kafka_direct.client.http_opener import proxy_of
 from pyspark_kafka_direct.client.security.oauth_tokens import (
     OAuthBearerToken,
     OAuthTokenProvider,
@@ -48,7 +49,9 @@ def _token_source(oauth: OAuthSettings, system: System) -> _CachedTokenSource:
         return _CachedTokenSource(
             lambda _: unsecured_jwt(claims, oauth.extensions, system.wall_time()), "The unsigned token", system
         )
-    return _CachedTokenSource(url_token_retriever(oauth), "The token endpoint", system)
+    proxy = proxy_of(oauth.token_endpoint_url or "")
+    name = "The token endpoint" if proxy is None else f"The token endpoint behind the proxy {proxy}"
+    return _CachedTokenSource(url_token_retriever(oauth), name, system)
 
 
 class _CachedTokenSource:

@@ -61,7 +61,7 @@ class _TokenEndpoint:
         self._oauth = oauth
         self._url = url
         self._host = urlsplit(url).hostname or ""
-        self._proxy: str | None = None  # of the last request
+        self._proxy = proxy_of(url)
 
     def token(self, deadline: Deadline) -> OAuthBearerToken:
         """Return a token. Server errors are retried for ten seconds, failed connections twice.
@@ -133,12 +133,9 @@ class _TokenEndpoint:
             },
         )
         opener = build_opener(limit, tls_context(oauth.endpoint_tls) if request.type == "https" else None)
-        try:
-            with limit.system.open_url(opener, request, max(limit.remaining(), 0.001)) as response:
-                response_body: bytes = response.read(_MAX_RESPONSE_BYTES)
-                return response_body
-        finally:
-            self._proxy = proxy_of(request)
+        with limit.system.open_url(opener, request, max(limit.remaining(), 0.001)) as response:
+            response_body: bytes = response.read(_MAX_RESPONSE_BYTES)
+            return response_body
 
     def _parse_response(self, response_body: bytes, now: float) -> OAuthBearerToken:
         content = _json_object(response_body)

@@ -16,6 +16,7 @@ _Path = tuple[str, ...]
 
 _SAMPLE: Final = 20  # of objects, which show that a name is missing although no other one is like it
 _MAX_BYTES: Final = 64 << 10  # of a value in the sample
+_MAX_BATCHES: Final = 100  # in which a field is looked for
 
 
 class MissingFields:
@@ -27,12 +28,16 @@ class MissingFields:
     def __init__(self, fields: Iterable[pa.Field]) -> None:
         self._unseen = list(_paths(fields, ()))  # a struct before its fields
         self._wanted = frozenset(self._unseen)
+        self._batches = 0  # with fields that were not seen before
 
     def find(self, values: pa.BinaryArray, structs: pa.StructArray) -> list[str]:
         """Return sentences about fields that are missing; ``structs`` are the decoded ``values``."""
         self._unseen = [path for path in self._unseen if _is_null(structs, path)]
         if not self._unseen:
             return []
+        self._batches += 1
+        if self._batches > _MAX_BATCHES:  # they may be rare: their warning is not worth the time of all batches
+            self._unseen.clear()
         from pyspark_kafka_direct.options.hints import did_you_mean  # its imports take time, and most tasks need none
 
         found: list[str] = []

@@ -78,7 +78,7 @@ def send_request(
     system.wait_for_future(call, deadline.remaining())
     # No failure is raised here: its traceback would retain this call, and with it the values of the caller, in a cycle.
     failure = call.exception() if call.done() else TimeoutError()
-    proxy = proxy_of(http_request)
+    proxy = proxy_of(url)
     if isinstance(failure, Exception):
         raise _registry_error(failure, tls, deadline, proxy)
     status, body = call.result()

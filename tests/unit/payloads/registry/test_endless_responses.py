@@ -8,9 +8,10 @@ import pytest
 from tests.unit.payloads.registry.hostile_server import ENDLESS, serve, wait_for_threads
 
 from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.http_opener import proxy_of
 from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, SchemaRegistryError
-from pyspark_kafka_direct.options.registry_settings import RegistrySettings
+from pyspark_kafka_direct.options.registry_settings import RegistryCredentials, RegistrySettings
 from pyspark_kafka_direct.options.security_settings import OAuthSettings, Secret
 from pyspark_kafka_direct.payloads.registry.registry_client import RegistryClient
 
@@ -95,6 +96,38 @@ def test_errors_of_a_proxy(status: bytes, is_final: bool, scheme: str, monkeypat
     name, message = rejection(status, scheme, monkeypatch)
     assert name == ("SchemaRegistryError" if is_final else "SchemaRegistryUnavailableError")
     assert f"returned HTTP {status[:3].decode()}" in message
+
+
+@pytest.mark.parametrize(
+    ("proxy", "shown"),
+    [
+        ("http://me:hunter2@p:3128", "p:3128"),
+        ("http://p", "p"),
+        ("me:hunter2@p:3128/", "p:3128"),
+        ("p:3128", "p:3128"),
+        ("", None),
+    ],
+)
+def test_proxies_of_the_environment(proxy: str, shown: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", proxy)
+    monkeypatch.setenv("no_proxy", "localhost,.internal")
+    assert proxy_of("https://registry.example:8081/path") == shown
+    for url in ("http://registry.example", "https://localhost:1", "https://a.internal", "file:///token"):
+        assert proxy_of(url) is None
+
+
+def test_a_token_endpoint_behind_a_proxy_that_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(ENDLESS["silence"]) as port:
+        monkeypatch.setenv("http_proxy", f"http://me:hunter2@localhost:{port}")
+        oauth = OAuthSettings(token_endpoint_url="http://idp.invalid/", client_id="me", client_secret=Secret("s"))
+        with pytest.raises(BrokerTimeoutError, match=f"endpoint behind the proxy localhost:{port} returned no token"):
+            retrieve_token(oauth, Deadline.after(0.15), "broker")
+        settings = RegistrySettings(
+            ("http://localhost:1",), credentials=RegistryCredentials(oauth=oauth), api_timeout_ms=150
+        )
+        with pytest.raises(SchemaRegistryError, match=f"no token in time .*, through the proxy localhost:{port}"):
+            RegistryClient(settings).schema_by_id(1)
+        wait_for_threads(TOKEN_THREAD)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
