@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.producer.producer_cluster import PARTITION, RECORDS, ProducerCluster, batch
+from tests.unit.producer.test_delivery_callbacks import RecordingCallback
 
 from pyspark_kafka_direct.client.producer_state import PartitionSequence, ProducerIdAndEpoch
 from pyspark_kafka_direct.errors import BrokerTimeoutError
@@ -46,28 +47,15 @@ def test_the_next_producer_fences_what_a_closed_one_had_in_flight(cluster: Produ
     assert cluster.producer_states(1) == [(FIRST, 0), (FIRST, 10)]
 
 
-class Outcomes:
-    """A callback, so that a batch fails alone."""
-
-    def __init__(self) -> None:
-        self.failed: list[BaseException] = []
-
-    def on_acknowledged(self, first_index: int, record_count: int, base_offset: int, append_time: int) -> None:
-        raise AssertionError("no batch is acknowledged")
-
-    def on_failed(self, first_index: int, record_count: int, error: BaseException) -> None:
-        self.failed.append(error)
-
-
 def test_the_next_producer_fences_a_batch_that_failed(cluster: ProducerCluster) -> None:
     """The closed producer has nothing left, but its request may still arrive."""
     cluster.fault("Produce", "stall_response", number=1)
-    producer, outcomes = cluster.producer(delivery_timeout_ms=2_000), Outcomes()
+    producer, callback = cluster.producer(delivery_timeout_ms=2_000), RecordingCallback()
     producer.send("t", batch(0))
     producer.flush()
-    producer.send("t", batch(0), outcomes)
+    producer.send("t", batch(0), callback)
     producer.flush()
-    assert [type(each) for each in outcomes.failed] == [BrokerTimeoutError]
+    assert type(callback.error) is BrokerTimeoutError
     producer.close()
     other = cluster.producer()
     other.send("t", batch(0))
