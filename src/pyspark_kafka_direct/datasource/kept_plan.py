@@ -1,4 +1,4 @@
-"""The plan of a batch, which Spark keeps for all actions on a DataFrame, and a warning of the later actions."""
+"""The plan of a batch, which Spark 4.1 and later keep for all actions on a DataFrame, and a warning of such actions."""
 
 from __future__ import annotations
 
