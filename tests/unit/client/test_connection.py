@@ -32,7 +32,7 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.options.settings import FetchSettings
-from pyspark_kafka_direct.protocol.messages import METADATA
+from pyspark_kafka_direct.protocol.messages import FIND_COORDINATOR, METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,6 +137,15 @@ def test_throttle_time_extends_request_timeout(cluster: UnitCluster) -> None:
     cluster.fault("Metadata", "delay_response", seconds=4.9)
     assert connection.call(METADATA, {"topics": []}, deadline).cluster_id == "simulated-cluster"
     cluster.pool.release(connection)
+
+
+def test_an_error_names_the_oldest_request_without_a_response(cluster: UnitCluster) -> None:
+    connection, deadline = connect(cluster)
+    cluster.every("Metadata", "stall_response")
+    connection.submit(METADATA, {"topics": []}, deadline)
+    connection.submit(FIND_COORDINATOR, {"key": "g", "key_type": 0}, deadline)
+    with pytest.raises(BrokerTimeoutError, match="No response to Metadata in time"):
+        connection.complete(METADATA, deadline)
 
 
 def test_a_malformed_response_closes_the_connection(cluster: UnitCluster) -> None:

@@ -363,6 +363,20 @@ class FailingEndpointSystem(FakeTimeSystem):
 REMOTE = OAuthSettings(token_endpoint_url="https://idp.invalid/token", client_id="me", client_secret=Secret("hunter2"))
 
 
+def test_a_failed_connection_to_the_endpoint_is_retried_twice() -> None:
+    class RefusingSystem(FakeTimeSystem):
+        requests = 0
+
+        def open_url(self, opener: Any, request: Any, seconds: float) -> Any:
+            self.requests += 1
+            raise urllib.error.URLError(ConnectionRefusedError(111, "Connection refused"))
+
+    system = RefusingSystem()
+    with pytest.raises(AuthenticationError, match=r"cannot be reached \(Connection refused\)"):
+        retrieve_token(REMOTE, Deadline.after(SECONDS, system=system), BROKER)
+    assert system.requests == 3
+
+
 def test_endpoint_is_retried_for_seconds() -> None:
     system = FailingEndpointSystem(8)
     assert retrieve_token(REMOTE, Deadline.after(SECONDS, system=system), BROKER).value == Secret("abc")

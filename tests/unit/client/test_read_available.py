@@ -146,6 +146,7 @@ def test_response_stays_valid_until_next_is_complete(pair: ConnectionPair) -> No
 @pytest.mark.parametrize("sent_bytes", [0, 3, 9])
 def test_ended_connection_is_closed(pair: ConnectionPair, sent_bytes: int) -> None:
     pair.send_request()
+    pair.connection.send(3, 4, "Metadata", b"body", flexible=False, deadline=SOON)
     pair.send(frame(b"a response")[:sent_bytes])
     pair.broker.close()
     with pytest.raises(BrokerUnreachableError, match="The connection broke during Fetch"):

@@ -379,6 +379,11 @@ def test_unreadable_files_name_the_option(settings: dict[str, str], expected: st
     assert caught.value.message.startswith("option kafka.ssl.")
 
 
+def test_the_socket_is_closed_if_a_file_is_unreadable(serve_tls: Callable[..., int]) -> None:
+    with pytest.raises(OptionError):
+        connect(settings_for(serve_tls(), ssl_truststore_location="/no/such/ca.pem"))
+
+
 def test_cipher_suites_that_this_openssl_lacks() -> None:
     with pytest.raises(OptionError, match=r"kafka\.ssl\.cipher\.suites: this OpenSSL supports none of NO-SUCH-SUITE"):
         tls_context(TlsSettings(cipher_suites=("NO-SUCH-SUITE",)))

@@ -77,6 +77,15 @@ def test_at_most_three_brokers_are_asked_at_once_and_later_steps_begin_with_othe
         assert asked == [[1, 1, 1, 0, 0], [1, 2, 2, 1, 0], [1, 2, 3, 2, 1]]
 
 
+def test_another_broker_is_asked_for_each_one_that_does_not_report() -> None:
+    with cluster_of(5) as cluster:
+        client = cluster.client()
+        client.refresh_brokers()
+        stop(cluster, 2)
+        reports, _ = Witnesses(client).request_reports([TOPIC], (), client.deadline())
+        assert {each.node_id for each in reports[TOPIC]} == {1, 3, 4}
+
+
 def test_after_a_step_metadata_is_requested_from_another_broker() -> None:
     """The first one does not know the topic; without this, each retry would receive the same metadata."""
     with cluster_of() as cluster:
@@ -248,6 +257,9 @@ def test_unresponsive_brokers_leave_most_of_the_time() -> None:
         assert limits(witnesses) == about(3, 3, 30)
         assert limits(witnesses) == about(6, 6, 30)
         error = BrokerTimeoutError("frozen")
+        other_witnesses = Witnesses(client)
+        assert other_witnesses.track_unresolved({1: error}) is error
+        assert limits(other_witnesses) == about(6, 6, 30)
         assert witnesses.track_unresolved({1: error}) is error
         assert witnesses.track_unresolved({1: error}) is error
         assert limits(witnesses) == about(15, 15, 30)
