@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import open_sockets
-from tests.behaviour.collected_tests import report_missing_ids
 from tests.fake_registry import FakeRegistry
 from tests.shards.assignment import (
     COLLECTED,
@@ -118,9 +117,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         pairs = ", ".join(f"{module} for the shard {shard}" for module, shard in missing)
         raise pytest.UsageError(f"Add to tests/shards/durations.json, or no shard runs these tests: {pairs}")
     if _UNIT_PART in config.stash:
-        ids = [item.nodeid for item in collected]
-        if not config.getoption("markexpr") and (message := report_missing_ids(ids)):
-            raise pytest.UsageError(message)
         return
     shard = config.getoption("--shard")
     items[:] = of_part(of_shard(collected, shard), config.getoption("--part"), durations_of(shard))

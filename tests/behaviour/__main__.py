@@ -13,12 +13,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from tests.behaviour import (
-    collected_tests,
-    imports,
-    option_outcomes,
-    requests,
-)
+from tests.behaviour import imports, option_outcomes, requests
 from tests.behaviour.differences import report
 
 if TYPE_CHECKING:
@@ -64,7 +59,6 @@ _PARTS: dict[str, tuple[Callable[[], None], Callable[[], Differences]]] = {
     "requests": (requests.write, requests.compare),
     "imports": (lambda: imports.write(imports.package_imports()), lambda: imports.compare(imports.package_imports())),
     "workers": (lambda: imports.write(_worker_imports()), lambda: imports.compare(_worker_imports())),
-    "tests": (collected_tests.write, collected_tests.compare_functions),
 }
 
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.behaviour import (
-    collected_tests,
-    imports,
-    option_outcomes,
-    requests,
-)
+from tests.behaviour import imports, option_outcomes, requests
 from tests.behaviour.differences import report
 from tests.behaviour.option_values import SECRET
-from tests.shards.assignment import COLLECTED
 
 
 @pytest.mark.slow
@@ -40,17 +34,3 @@ def test_requests() -> None:
 
 def test_imports() -> None:
     assert not (message := report("imports", imports.compare(imports.package_imports()))), message
-
-
-@pytest.mark.slow
-def test_functions_and_their_assertions() -> None:
-    assert not (message := report("tests", collected_tests.compare_functions())), message
-
-
-def test_no_test_id_is_missing(request: pytest.FixtureRequest) -> None:
-    folders = [folder for folder in collected_tests.UNIT if collected_tests.is_full_run(request.config, folder)]
-    if not folders:
-        pytest.skip("only a run of all unit tests has all ids")
-    collected = [item.nodeid for item in request.config.stash[COLLECTED]]
-    for folder in folders:
-        assert not (message := report("tests", collected_tests.compare_ids(collected, folder))), message

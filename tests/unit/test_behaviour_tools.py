@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.behaviour import (
-    collected_tests,
-    differences,
-    imports,
-    option_outcomes,
-    requests,
-)
+from tests.behaviour import differences, imports, option_outcomes, requests
 from tests.behaviour.cases import Case
 from tests.behaviour.contexts import given_options, spelled_name
+from tests.behaviour.removed_tests import RemovedTest, main, removed_tests
 from tests.mutants.changes import changes, mutant
 
 if TYPE_CHECKING:
@@ -64,19 +60,73 @@ def test_other_imports_are_differences(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert imports.compare(changed) == {"read, b": "no longer imported", "read, kafka": "not imported before"}
 
 
-def test_missing_and_weaker_tests_are_differences(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(collected_tests, "FILE", tmp_path / "tests.json")
-    counts = {"tests/unit/a.py": {"same": 2, "weaker": 1, "new": 0}}
-    monkeypatch.setattr(collected_tests, "assertion_counts", lambda: counts)
-    record = {"tests/unit/a.py": {"same": [2, "x", "y"], "weaker": [2], "missing": [1, "z"]}}
-    collected_tests.FILE.write_text(json.dumps(record), "utf-8")
-    assert collected_tests.compare_functions() == {
-        "tests/unit/a.py::weaker": "had 2 assertions, has 1",
-        "tests/unit/a.py::missing": "is missing",
-    }
-    collected = ["tests/unit/a.py::same[x]", "tests/unit/a.py::same[new]", "tests/unit/a.py::weaker"]
-    assert list(collected_tests.compare_ids(collected, "tests/unit")) == ["tests/unit/a.py::same[y]"]
-    assert collected_tests.compare_ids(collected, "tests/integration") == {}
+BEFORE = """
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_weaker_cases(number): assert number
+def test_weaker():
+    assert 1
+    with pytest.raises(ValueError): assert 2
+class TestGroup:
+    def test_removed(self): assert 1
+def test_moved(): assert 1
+def test_same(): assert 1
+def helper(): assert 1
+"""
+
+AFTER = """
+@pytest.mark.parametrize("number", [1, 2])
+def test_weaker_cases(number): assert number
+def test_weaker(): assert 1 and 2
+def test_same(): assert 1 and 2
+"""
+
+REMOVED = [
+    RemovedTest("tests/unit/test_a.py::test_weaker_cases", "had 1 assertions and 3 cases, and has 1 and 2"),
+    RemovedTest("tests/unit/test_a.py::test_weaker", "had 3 assertions and 1 cases, and has 1 and 1"),
+    RemovedTest("tests/unit/test_a.py::TestGroup::test_removed", "is removed"),
+]
+
+
+def test_removed_and_weaker_tests_are_listed() -> None:
+    after = {"tests/unit/test_a.py": AFTER, "tests/unit/test_b.py": "def test_moved(): ..."}
+    assert removed_tests({"tests/unit/test_a.py": BEFORE}, after) == REMOVED
+    assert removed_tests({"tests/unit/test_a.py": BEFORE}, {"tests/unit/test_a.py": BEFORE}) == []
+
+
+def test_a_commit_message_names_a_test_or_its_file() -> None:
+    *_, removed = REMOVED
+    assert removed.is_named_in("Remove test_removed: test_same notices the bug")
+    assert removed.is_named_in("Move all of test_a.py")
+    assert not removed.is_named_in("Remove test_removed_things of test_aa.py")
+
+
+def test_removed_tests_need_a_commit_message(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def commit(source: str, message: str) -> None:
+        (tmp_path / "tests/unit/test_a.py").write_text(source)
+        git("add", "-A")
+        git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", message)
+
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+
+    for folder in ("unit", "simulation", "integration"):
+        (tmp_path / "tests" / folder).mkdir(parents=True)
+        (tmp_path / "tests" / folder / "conftest.py").write_text("")
+    git("init", "-q", "-b", "main")
+    commit(BEFORE, "Begin")
+    git("checkout", "-q", "-b", "branch")
+    monkeypatch.setattr("tests.behaviour.removed_tests._ROOT", tmp_path)
+    monkeypatch.setattr("sys.argv", ["removed_tests"])
+    assert (main(), capsys.readouterr().out) == (0, "")
+    commit(BEFORE.replace("test_same", "test_other"), "Rename a test")
+    assert main() == 1
+    assert capsys.readouterr().out == (
+        "tests/unit/test_a.py::test_same is removed; no commit message names it or its file\n"
+    )
+    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--amend", "-m", "Rename test_same")
+    assert (main(), capsys.readouterr().out) == (0, "tests/unit/test_a.py::test_same is removed\n")
 
 
 def test_a_difference_is_allowed_with_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
