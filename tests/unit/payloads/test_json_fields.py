@@ -183,6 +183,9 @@ def test_large_schemas_are_rejected() -> None:
     }
     with pytest.raises(JsonSchemaError, match="would have more than 20000 types"):
         type_of({"$ref": "#/definitions/d0"}, d30=INTEGER, **choices)
+    scattered = {"type": "object", "allOf": [{"properties": {f"p{number}": {}}} for number in range(5000)]}
+    with pytest.raises(JsonSchemaError, match=r"^the JSON Schema: its 5000 properties are in too many schemas; do x$"):
+        ddl(scattered)
     with pytest.raises(JsonSchemaError):
         json_schema_ddl("[" * 100_000, (), "do x")
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.payloads.json.json_schema import Node
 
 _MAX_TYPES: Final = 20_000
+_MAX_LOOKUPS: Final = 1_000_000  # of the properties of one object in the schemas that hold for it
 _NONE: Final[frozenset[int]] = frozenset()
 _STRING: Final = "string"
 _NULL: Final = "null"
@@ -110,7 +111,7 @@ class _Fields:
         return reduce(_merged, known) if known else None
 
     def _check(self, parts: Sequence[Node], path: tuple[str, ...], outer: frozenset[int]) -> None:
-        self._count += 1
+        self._count += max(len(parts), 1)
         if self._count > _MAX_TYPES:
             self._fail(path, f"the column would have more than {_MAX_TYPES} types")
         if len(path) > MAX_SCHEMA_DEPTH:
@@ -145,6 +146,8 @@ class _Fields:
 
     def _object(self, parts: Sequence[Node], path: tuple[str, ...], outer: frozenset[int]) -> _Type | None:
         names = dict.fromkeys(name for part in parts for name in _members(part.schema.get("properties")))
+        if len(names) * len(parts) > _MAX_LOOKUPS:
+            self._fail(path, f"its {len(names)} properties are in too many schemas")
         fields: dict[str, _Type] = {}
         for name in names:
             inner = list(properties(parts, name))
