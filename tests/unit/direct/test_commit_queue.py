@@ -58,8 +58,10 @@ def test_nothing_is_sent_before_the_next_batch(cluster: CommitCluster, queue: Co
     assert queue.flush(10)
     assert cluster.commits == [{A: 5}]
     assert callback.calls == [({A: 5}, None)]
+    threads = len(cluster.world.tasks)
     assert queue.flush(10)
     assert len(cluster.commits) == 1, "committed offsets are not sent again"
+    assert len(cluster.world.tasks) == threads, "no thread is started for nothing"
 
 
 @pytest.mark.parametrize("ends", [(3, 9, 5), (9, 5, 3), (3, 5, 9)])

@@ -101,6 +101,14 @@ def test_an_error_of_a_selected_topic_is_not_taken_for_its_absence(
     assert TopicPartition("u", 0) in reader.assigned(strict=False).partitions
 
 
+def test_offsets_of_missing_partitions_are_left_out(cluster: UnitCluster) -> None:
+    """A topic may be deleted after its metadata was requested."""
+    u0, missing = TopicPartition("u", 0), (TopicPartition("t", 9), TopicPartition("deleted", 0))
+    reader = reader_of(cluster, **{"fetchoffset.numretries": "1"})
+    assert reader.offsets(dict.fromkeys((T0, u0, *missing), LATEST)) == {T0: 0, u0: 0}
+    assert reader.offsets(dict.fromkeys(missing, LATEST)) == {}
+
+
 def test_equal_losses_are_logged_once_and_each_is_counted(
     cluster: UnitCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

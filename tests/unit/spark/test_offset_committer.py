@@ -92,7 +92,7 @@ def test_a_topic_without_committed_offsets_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster.group().commit({A: 3})
-    resumed_from = {A: 3, B: 5, TopicPartition("nothing-read", 0): 0}
+    resumed_from = {A: 3, B: 1, TopicPartition("nothing-read", 0): 0}
     for offset in (9, 9, 10):
         commits.commit_async({A: 4, B: offset}, resumed_from=resumed_from)
         assert committer.wait(20)
