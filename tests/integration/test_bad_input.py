@@ -219,6 +219,26 @@ def test_invalid_options_are_rejected_in_load(
             query.awaitTermination(600)
 
 
+@pytest.mark.parametrize("side", ["key", "value"])
+def test_a_typo_in_a_schema(spark: SparkSession, side: str) -> None:
+    """The error names the option, and is not about the columns that Spark parses."""
+    options = {
+        "kafka.bootstrap.servers": NOWHERE,
+        "subscribe": "t",
+        f"{side}Format": "json",
+        f"{side}Schema": "a strng",
+    }
+    message = (
+        f"OptionError: {side}Schema must be DDL such as .*: field a has the unknown type 'strng'; did you mean 'str"
+    )
+    for reader in (spark.read, spark.readStream):
+        with pytest.raises(AnalysisException, match=message):
+            reader.format("kafka-direct").options(**options).load()
+    listed = ", ".join(f"`{name}` '{value}'" for name, value in options.items())
+    with pytest.raises(AnalysisException, match=message):
+        spark.sql(f"CREATE TEMPORARY VIEW typo USING `kafka-direct` OPTIONS ({listed})")
+
+
 def test_unreachable_brokers(rejected: Rejected) -> None:
     options = {"subscribe": "t", "kafka_socket_connection_setup_timeout_ms": "1000"}
     rejected(errors.BrokerUnreachableError, NOWHERE, kafka_bootstrap_servers=NOWHERE, **options)
