@@ -116,7 +116,7 @@ class PartitionConsumer:
         self._fetcher_manager = FetcherManager(
             cluster, fetch, self._background, self._partitions.values(), self._on_fatal_error
         )
-        self._rejected_fetches: dict[TopicPartitionState, _RejectedFetch] = {}  # until the log is requested
+        self._rejected_fetches: dict[TopicPartitionState, _RejectedFetch] = {}  # until the end of the iteration
         self._ready: deque[TopicPartitionState] = deque()  # with fetched records to decode
         # For `poll` to raise, one each time; None: an error that does not concern a single partition.
         self._pending_errors: dict[TopicPartitionState | None, Exception] = {}
@@ -197,7 +197,6 @@ class PartitionConsumer:
         state = self._state_of(partition)
         state.seek(_checked_offset(partition, offset))
         self._pending_errors.pop(state, None)
-        self._rejected_fetches.pop(state, None)
 
     def close(self) -> None:
         """Release the connections, without waiting."""
