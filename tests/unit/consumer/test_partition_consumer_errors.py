@@ -310,6 +310,23 @@ def test_time_in_the_caller_proves_no_gap(has_local_starts: bool, seconds: float
             assert consumer.transient_errors.keys() == {ONE}
 
 
+def test_a_gap_that_is_proven_after_a_seek_is_not_skipped(cluster: ConsumerCluster) -> None:
+    """The request for evidence was sent before the seek; the records after the new position are not proven yet."""
+    cluster.append(ONE, 5)
+    cluster.append_gap(ONE, 4)
+    with cluster.consumer({ONE: 0}) as consumer:
+        poll_until(consumer, lambda: consumer.positions[ONE] == 5)
+        cluster.every("ListOffsets", "delay_response", seconds=3)
+        poll_until(consumer, lambda: cluster.sent("ListOffsets") == 1, seconds=0.1)
+        cluster.every("ListOffsets", None)
+        consumer.seek(ONE, 0)
+        assert poll_until(consumer, lambda: consumer.positions[ONE] == 5) == {ONE: [0, 1, 2, 3, 4]}
+        consumer.poll(4)  # the response arrives
+        assert consumer.positions[ONE] == 5
+        consumer.poll(100)
+        assert consumer.positions[ONE] == 9
+
+
 def test_a_deposed_leader_proves_no_gap(cluster: ConsumerCluster) -> None:
     """It returns no records, and does not know that the controller has elected another leader."""
     cluster.append(ONE, 5)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.consumer.polling import ONE, ConsumerCluster, at_end, poll_until, poll_until_error
 
-from pyspark_kafka_direct.errors import TruncatedError
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.errors import TransientBrokerError, TruncatedError
 
 
 @pytest.mark.parametrize("newest", [11, 17])
@@ -114,3 +115,22 @@ def test_a_truncation_is_detected_by_the_leader_epoch_of_an_earlier_consumer(clu
         assert poll_until_error(consumer, TruncatedError).truncated_to == 3
     with cluster.consumer({ONE: 5}) as consumer:
         assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [5, 6]}
+
+
+def test_a_truncation_counts_once_no_broker_reports_a_later_leader(
+    cluster: ConsumerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def report_later_leader(*_: object, **__: object) -> None:
+        raise TransientBrokerError("another broker has a later leader.")
+
+    for _ in range(4):
+        cluster.append(ONE, 5)
+    with cluster.consumer({ONE: 0}) as consumer:
+        poll_until(consumer, at_end(cluster, consumer))
+        cluster.truncate(ONE, 10, leader=2)
+        cluster.append(ONE, 50)
+        with monkeypatch.context() as patch:
+            patch.setattr(ClusterClient, "check_leader", report_later_leader)
+            assert consumer.poll(5) == []
+            assert "later leader" in str(consumer.transient_errors[ONE])
+        assert poll_until_error(consumer, TruncatedError).truncated_to == 10
