@@ -15,12 +15,19 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
 
 
+class Reading(NamedTuple):
+    """An identity of the records that were read of a partition; it changes when they are read again."""
+
+    generation: int  # of the log
+    rereads: int
+
+
 class SuspectedTruncation(NamedTuple):
     """Evidence that the log was truncated: a record was written where another one had been read."""
 
     partition: TopicPartition
     offset: int
-    generation: int  # of the log; a later one has resolved it
+    reading: Reading  # of the partition; a later one has resolved it
     since: float  # monotonic
 
 
@@ -28,7 +35,8 @@ class SuspectedTruncation(NamedTuple):
 class LogState:
     """The log that was read so far. It is replaced as a whole, so that no other thread sees parts of two states."""
 
-    generation: int = 0  # grows with each truncation and recreation
+    generation: int = 0  # grows when all partitions are read again from their beginnings
+    rereads: Mapping[TopicPartition, int] = field(default_factory=dict)  # how often one partition was read again alone
     topic_id: UUID | None = None
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)  # next offsets to deliver
     last_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)  # of the last delivered batches
@@ -48,8 +56,12 @@ class LogState:
     def suspected_truncation(self, partition: TopicPartition, offset: int, now: float) -> SuspectedTruncation | None:
         """Return what a record shows that was sent in this state, and written at an offset."""
         if 0 <= offset < self.positions.get(partition, 0):
-            return SuspectedTruncation(partition, offset, self.generation, now)
+            return SuspectedTruncation(partition, offset, self.reading(partition), now)
         return None
+
+    def reading(self, partition: TopicPartition) -> Reading:
+        """Return what was read of a partition."""
+        return Reading(self.generation, self.rereads.get(partition, 0))
 
     def with_positions(self, positions: Mapping[TopicPartition, int]) -> LogState:
         """Return the state with other positions of some partitions."""
@@ -59,12 +71,21 @@ class LogState:
         """Return the state when the ends are reached that were requested at this wall time."""
         return replace(self, is_reloading=False, current_as_of=requested_at)
 
-    def of_next_generation(self, positions: Mapping[TopicPartition, int], *, reloads: bool = False) -> LogState:
-        """Return the state from which reading continues after records were replaced."""
+    def with_reread(self, partition: TopicPartition, offset: int) -> LogState:
+        """Return the state from which one partition is read again from an offset, because its records were replaced."""
+        return replace(
+            self.with_positions({partition: offset}),
+            rereads={**self.rereads, partition: self.rereads.get(partition, 0) + 1},
+            end_offsets={tp: end for tp, end in self.end_offsets.items() if tp != partition},
+            current_as_of=None,
+        )
+
+    def of_next_generation(self, *, reloads: bool = False) -> LogState:
+        """Return the state from which all partitions are read again from their beginnings."""
         return replace(
             self,
             generation=self.generation + 1,
-            positions=positions,
+            positions={},
             end_offsets={},
             is_reloading=self.is_reloading or reloads,
             current_as_of=None,

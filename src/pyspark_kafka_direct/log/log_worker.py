@@ -21,7 +21,7 @@ from pyspark_kafka_direct.errors import (
     TruncatedError,
 )
 from pyspark_kafka_direct.log.log_clients import ResumePoint
-from pyspark_kafka_direct.log.log_state import LogState, SuspectedTruncation
+from pyspark_kafka_direct.log.log_state import LogState
 from pyspark_kafka_direct.log.log_topic import fetch_cleanup_policy
 from pyspark_kafka_direct.log.pending_reads import PendingReads
 from pyspark_kafka_direct.log.topic_observer import TopicObserver, is_recreated
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import WakeupSignal
     from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
+    from pyspark_kafka_direct.log.log_state import Reading, SuspectedTruncation
     from pyspark_kafka_direct.log.log_topic import LogTopic
     from pyspark_kafka_direct.log.record_callbacks import LogCallbacks
     from pyspark_kafka_direct.options.settings import IsolationLevel
@@ -112,7 +113,7 @@ class LogWorker:
         self._reported_unreachable = False  # the cluster
         self._started_at = self._progress_at = self._system.monotonic()
         self._data_loss: DataLossError | None = None  # found by the last poll; the next requests resume after it
-        self._suspected_truncation: SuspectedTruncation | None = None
+        self._suspected_truncations: dict[tuple[TopicPartition, Reading], SuspectedTruncation] = {}
         self._ends_requested_at = 0.0  # when the ends were requested that reads wait for, by wall time
         self.waits_for_transactions = True  # false: reads end before an open transaction
         self.state = LogState()
@@ -142,14 +143,22 @@ class LogWorker:
         if partition not in before.positions:
             self._written[partition] = before.generation  # so that the partition is found, and read, too
         elif suspected := before.suspected_truncation(partition, offset, self._system.monotonic()):
-            self._suspected_truncation = suspected
+            self._suspect(suspected)
             self.wake()
 
     @property
     def truncation_suspected(self) -> bool:
         """Whether the log may have been truncated or recreated; no read completes until that is resolved."""
-        suspected = self._suspected_truncation
-        return suspected is not None and suspected.generation == self.state.generation
+        return bool(self._unresolved_truncations())
+
+    def _suspect(self, suspected: SuspectedTruncation) -> None:
+        """Note evidence; later evidence of the same truncation does not postpone its resolution."""
+        self._suspected_truncations.setdefault((suspected.partition, suspected.reading), suspected)
+
+    def _unresolved_truncations(self) -> list[SuspectedTruncation]:
+        state = self.state
+        suspected = list(self._suspected_truncations.values())  # a copy, because other threads add some
+        return [each for each in suspected if each.reading == state.reading(each.partition)]
 
     def has_delivered(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Return whether the callbacks have all records before these offsets; callable from any thread."""
@@ -235,9 +244,8 @@ class LogWorker:
         if self.truncation_suspected:
             self._resolve_suspected_truncation()
         self._find_unknown_partitions()
-        needs_ends = needs_ends or (
-            self.state.is_reloading and self.pending_reads.ends is None
-        )  # a reload has an end, too
+        is_reload_without_end = self.state.is_reloading and self.pending_reads.ends is None
+        needs_ends = needs_ends or is_reload_without_end
         if needs_ends or self._is_stalled():
             self._fetch_end_offsets(needs_ends=needs_ends)
             self._reported_missing = False  # the topic exists: if it is missing later, that is reported again
@@ -346,7 +354,8 @@ class LogWorker:
         passed_ends = lower_end_offsets(self.positions, ends)
         self.state = replace(self.state, end_offsets={**self.state.end_offsets, **ends})
         for tp, end in passed_ends.items():  # the log may grow past the position before the consumer finds that out
-            self._suspected_truncation = self.state.suspected_truncation(tp, end, self._system.monotonic())
+            if suspected := self.state.suspected_truncation(tp, end, self._system.monotonic()):
+                self._suspect(suspected)
         if lower_ends:  # the consumer finds out whether records that were read are lost
             self.pending_reads.fail_active(_truncated_error(*next(iter(lower_ends.items()))))
         elif passed_ends:
@@ -376,10 +385,9 @@ class LogWorker:
 
     def _resolve_suspected_truncation(self) -> None:
         """Find out whether the topic was recreated or the log truncated; the consumer detects the latter."""
-        suspected = self._suspected_truncation
-        assert suspected is not None
         if self._reopen_or_extend(self._fetch_topic(self._deadline())):
             return
+        suspected = min(self._unresolved_truncations(), key=lambda each: each.since)
         error = _truncated_error(suspected.partition, suspected.offset)
         if self._system.monotonic() < suspected.since + _TRUNCATION_CONFIRM_SECONDS:  # the consumer may still find it
             raise TransientBrokerError(error.message, topic=error.topic, partition=error.partition, offset=error.offset)
@@ -488,7 +496,8 @@ class LogWorker:
         else:
             partition = TopicPartition(error.topic, error.partition)
             self._seek(partition, offset)
-            self._start_new_generation({**self.positions, partition: offset}, error)
+            self.state = self.state.with_reread(partition, offset)
+            self.pending_reads.fail_active(error)
 
     def _seek(self, partition: TopicPartition, offset: int) -> None:
         assert self._consumer is not None
@@ -506,13 +515,7 @@ class LogWorker:
         """Let the next consumer read the log from its beginning."""
         if self._callbacks.view is not None:
             self._callbacks.view.begin_reload()
-        self._start_new_generation({}, error, reloads=self._callbacks.view is not None)
-
-    def _start_new_generation(
-        self, positions: Mapping[TopicPartition, int], error: BaseException, *, reloads: bool = False
-    ) -> None:
-        """Read on at other positions, and fail active reads."""
-        self.state = self.state.of_next_generation(positions, reloads=reloads)
+        self.state = self.state.of_next_generation(reloads=self._callbacks.view is not None)
         self.pending_reads.fail_active(error)
 
     def _on_unknown_topic(self, error: TopicNotFoundError) -> None:

@@ -150,6 +150,51 @@ def test_a_truncated_log_is_read_again_if_the_consumer_does_not_find_that_out(
     assert cluster.offsets() == [0, 1]
 
 
+def test_each_of_two_truncated_partitions_is_read_again() -> None:
+    """Both grow to their positions before the consumer has a response, and no epoch shows the replaced records."""
+    with LogCluster(leader_epochs=False, topic_ids=False, transaction_version=0) as cluster:
+        for number in (0, 1):
+            cluster.append_each(tp(number), 5)
+        with cluster.log_of() as log:
+            cluster.delivered.clear()
+            let_consumer_miss_everything(cluster)
+            for number in (0, 1):
+                cluster.truncate(tp(number), 2)
+            assert isinstance(outcome(log.read_to_end()), TruncatedError)
+            read = log.read_to_end()
+            cluster.sleep(0.5)
+            for number in (0, 1):
+                cluster.append(tp(number), 3)
+            cluster.every("Fetch", None)
+            cluster.break_connections()
+            assert isinstance(outcome(read), TruncatedError)
+            log.read_to_end().result(60)
+            assert [cluster.offsets(number) for number in (0, 1)] == [[*range(5)]] * 2
+            assert sorted(each.partition for each in cluster.resets) == [0, 1]
+
+
+def test_sends_into_truncated_partitions_do_not_postpone_the_end_of_the_check() -> None:
+    """Each of them shows again that records were replaced."""
+    with LogCluster(leader_epochs=False, topic_ids=False, transaction_version=0) as cluster:
+        for number in (0, 1):
+            cluster.append_each(tp(number), 50)
+        with cluster.log_of() as log:
+            cluster.delivered.clear()
+            let_consumer_miss_everything(cluster)
+            for number in (0, 1):
+                cluster.truncate(tp(number), 2)
+            for second in range(20):
+                sent = [log.send_with_receipt(b"%d" % key, b"%d" % second) for key in range(4)]
+                assert {each.result(60).partition for each in sent} == {0, 1}
+                cluster.sleep(1)
+            assert {each.partition for each in cluster.resets} == {0, 1}
+            cluster.every("Fetch", None)
+            cluster.break_connections()
+            log.read_to_end().result(60)
+            for number in (0, 1):
+                assert cluster.offsets(number) == [*range(cluster.log(tp(number)).end)]
+
+
 def test_after_a_truncation_the_log_is_read_again_if_on_reset_returns_true(cluster: LogCluster) -> None:
     with cluster.log_of(on_reset=lambda _: True) as log:
         cluster.append_each(tp(0), 5)
