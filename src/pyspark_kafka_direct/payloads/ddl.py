@@ -20,7 +20,8 @@ _OTHER_TYPE: Final = re.compile(
     r"\s*(?!variant\b)(\w+\s*(\([^)]*\))?|(array|map)\s*<.*>)\s*$", re.IGNORECASE | re.DOTALL
 )
 _TOKEN: Final = re.compile(
-    r"""(?P<space>\s+|--[^\n]*|/\*.*?\*/)
+    r"""(?P<space>\s+)
+    |(?P<comment>--[^\n]*|/\*(?:/\*.*?\*/|.)*?\*/)
     |(?P<quoted>`(?:[^`]|``)*`)
     |(?P<string>[rR]?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"))
     |(?P<name>\w+)
@@ -56,6 +57,8 @@ def as_type(ddl: str) -> str:
 
 def checked_type(ddl: str, option: str) -> str:
     """Return the type of the DDL in an option, which may be the fields of a struct; an OptionError if it is invalid."""
+    # In the DDL of all columns, a comment up to the end of the line would hide the columns behind it.
+    ddl = _TOKEN.sub(lambda found: " " if found.lastgroup == "comment" else found[0], ddl)
     _Check(ddl, option).run(is_type=is_type(ddl) or _TYPE.match(ddl) is not None)
     return ddl if is_type(ddl) else as_type(ddl)
 
@@ -149,10 +152,11 @@ class _Check:
         """Skip what may be behind a type, such as a comment, up to a comma or bracket."""
         before = ""
         while self._kind and self._word not in (",", ">"):
-            if self._kind == "symbol":
+            # The name of a collation may be any word, or several with dots.
+            is_collation = before in ("collate", ".") or self._word == "."
+            if self._kind == "symbol" and not is_collation:
                 self._fail(f"unexpected {self._word!r}")
-            # The name of a collation may be any word.
-            if self._kind != "string" and before != "collate" and self._word.lower() not in _AFTER_TYPE:
+            if self._kind != "string" and not is_collation and self._word.lower() not in _AFTER_TYPE:
                 self._fail(f"there is no comma before {self._word!r}")
             before = self._word.lower()
             self._next()

@@ -19,7 +19,7 @@ VALID = [
     "struct<a int>",
     "variant",
     "a variant, b timestamp_ntz, c interval day to second, d varchar(5), e string collate UTF8_LCASE",
-    "a DOUBLE /* of b */, b Long -- the last one\n, c time(3), d dec, \u00e4 void",
+    "a DOUBLE, b Long, c time(3), d dec, \u00e4 void, e string collate system.builtin.UTF8_LCASE not null",
     "interval interval, timestamp timestamp, struct struct<array: array<int>>, 1st int",
 ]
 
@@ -27,6 +27,20 @@ VALID = [
 @pytest.mark.parametrize("ddl", VALID)
 def test_valid_ddl(ddl: str) -> None:
     expected = ddl if ddl.startswith(("struct<", "variant")) else f"struct<{ddl}>"
+    assert checked_type(ddl, "valueSchema") == expected
+
+
+@pytest.mark.parametrize(
+    ("ddl", "expected"),
+    [
+        ("a int -- the last one", "struct<a int  >"),
+        ("struct<a: int> -- note", "struct<a: int>  "),
+        ("/* a */ struct<a: int>", "  struct<a: int>"),
+        ("a int, -- first\nb int /* of /* a */ b */, c string comment '-- /* no */'",
+         "struct<a int,  \nb int  , c string comment '-- /* no */'>"),
+    ],
+)  # fmt: skip
+def test_comments_are_removed_because_other_columns_follow(ddl: str, expected: str) -> None:
     assert checked_type(ddl, "valueSchema") == expected
 
 
