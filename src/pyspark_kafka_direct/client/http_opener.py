@@ -50,7 +50,9 @@ def proxy_of(url: str) -> str | None:
     proxy = urllib.request.getproxies().get(parts.scheme)  # a URL, or an address
     if not proxy or urllib.request.proxy_bypass(parts.netloc):
         return None
-    return printable((urlsplit(proxy).netloc or proxy.rstrip("/")).rpartition("@")[2])
+    # ``urllib`` accepts passwords with characters that end an address elsewhere, such as a slash.
+    address = proxy.rpartition("@")[2].rpartition("//")[2]
+    return printable(address.partition("/")[0])
 
 
 def through_proxy(proxy: str | None) -> str:

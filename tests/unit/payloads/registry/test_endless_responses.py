@@ -105,6 +105,7 @@ def test_errors_of_a_proxy(status: bytes, is_final: bool, scheme: str, monkeypat
         ("http://p", "p"),
         ("me:hunter2@p:3128/", "p:3128"),
         ("p:3128", "p:3128"),
+        ("http://me:hun/ter?2#@p:3128/path", "p:3128"),
         ("", None),
     ],
 )
