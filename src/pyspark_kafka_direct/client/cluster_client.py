@@ -9,7 +9,12 @@ from pyspark_kafka_direct.client.broker_selection import call_any_broker
 from pyspark_kafka_direct.client.connection import ANY_BROKER, BrokerIdentity
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline, LossConfirmation, Retry
-from pyspark_kafka_direct.client.leader_requests import EARLIEST_LOCAL, ListOffsetsRequest, call_leaders
+from pyspark_kafka_direct.client.leader_requests import (
+    EARLIEST_LOCAL,
+    ListOffsetsRequest,
+    call_leaders,
+    has_reliable_end,
+)
 from pyspark_kafka_direct.client.metadata import (
     MetadataSnapshot,
     Node,
@@ -327,6 +332,17 @@ class ClusterClient:
         starts = self.offsets(dict.fromkeys(partitions, EARLIEST), deadline=deadline)
         ends = self.offsets(dict.fromkeys(partitions, LATEST), deadline=deadline)
         return {tp: (starts[tp], ends[tp]) for tp in partitions}
+
+    def has_reliable_end(self, partition: TopicPartition, deadline: Deadline) -> bool:
+        """Return whether the leader is known, and its log end is right also after its election (KIP-207)."""
+        leader = self.leaders([partition], deadline)[partition]
+        if leader is None:
+            return False
+        connection = self.connect(leader.node, deadline)
+        try:
+            return has_reliable_end(connection)
+        finally:
+            self.release(connection)
 
     def local_log_start(self, partition: TopicPartition, *, deadline: Deadline | None = None) -> int | None:
         """Return the first offset on the leader's own disk, not in tiered storage (KIP-405); None if it is unknown."""

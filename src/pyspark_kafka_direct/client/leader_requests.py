@@ -9,6 +9,7 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from pyspark_kafka_direct.client.api_versions import newest_version
 from pyspark_kafka_direct.client.broker_selection import attempt_timeout
 from pyspark_kafka_direct.errors import ProtocolError, TransientBrokerError, UnsupportedBrokerError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 # with ListOffsets below version 8, would take it for a time, and return the log start.
 EARLIEST_LOCAL: Final = -4
 _FIRST_VERSION_WITH_EARLIEST_LOCAL = 8
+
+# Since this version (Kafka 2.2), a new leader returns an error until its log end is reliable (KIP-207).
+_FIRST_VERSION_WITH_RELIABLE_END = 5
 
 _V = TypeVar("_V")
 _R = TypeVar("_R")
@@ -137,6 +141,11 @@ class ListOffsetsRequest:
             elif partition in offsets:
                 results[partition] = offsets[partition]
         return LeaderResponse(results, error_codes)
+
+
+def has_reliable_end(connection: Connection) -> bool:
+    """Return whether the log end of a new leader is right; before Kafka 2.2 it may be too low at first."""
+    return newest_version(connection.api_versions, LIST_OFFSETS.key) >= _FIRST_VERSION_WITH_RELIABLE_END
 
 
 def send_list_offsets(

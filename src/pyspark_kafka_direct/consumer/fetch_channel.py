@@ -10,17 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyspark_kafka_direct.client.api_versions import negotiate_version, newest_version
+from pyspark_kafka_direct.client.api_versions import negotiate_version
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import MAX_FRAME_SIZE
 from pyspark_kafka_direct.client.connection_pool import POOL
+from pyspark_kafka_direct.client.leader_requests import has_reliable_end
 from pyspark_kafka_direct.client.metadata import topic_report
 from pyspark_kafka_direct.errors import ProtocolError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.settings import ISOLATION_LEVEL_IDS
 from pyspark_kafka_direct.planning.data_loss import LeaderLogState, topic_error
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
-from pyspark_kafka_direct.protocol.messages import FETCH, LIST_OFFSETS, decode, encode_body
+from pyspark_kafka_direct.protocol.messages import FETCH, decode, encode_body
 from pyspark_kafka_direct.protocol.primitives import MalformedError
 
 if TYPE_CHECKING:
@@ -111,9 +112,6 @@ class FetchResponseData(NamedTuple):
 
 API_KEY = 1
 
-# Since this version of ListOffsets (Kafka 2.2), a new leader returns an error until its log end is reliable (KIP-207).
-_RELIABLE_END_VERSION = 5
-
 # Leaves space for the parts of a response that are not records.
 _MAX_RESPONSE_BYTES = MAX_FRAME_SIZE - (1 << 20)
 
@@ -143,7 +141,7 @@ class FetchChannel:
     @property
     def end_may_be_stale(self) -> bool:
         """Whether the broker is older than Kafka 2.2: its log end may be too low right after an election (KIP-207)."""
-        return newest_version(self.connection.api_versions, LIST_OFFSETS.key) < _RELIABLE_END_VERSION
+        return not has_reliable_end(self.connection)
 
     def request(
         self,

@@ -352,10 +352,11 @@ class LogWorker:
         self._progress_at = self._system.monotonic()  # the next check of a stall begins now
         lower_ends = lower_end_offsets(self.state.end_offsets, ends)
         passed_ends = lower_end_offsets(self.positions, ends)
-        self.state = replace(self.state, end_offsets={**self.state.end_offsets, **ends})
         for tp, end in passed_ends.items():  # the log may grow past the position before the consumer finds that out
-            if suspected := self.state.suspected_truncation(tp, end, self._system.monotonic()):
+            suspected = self.state.suspected_truncation(tp, end, self._system.monotonic())
+            if suspected is not None and self._cluster.has_reliable_end(tp, deadline):
                 self._suspect(suspected)
+        self.state = replace(self.state, end_offsets={**self.state.end_offsets, **ends})
         if lower_ends:  # the consumer finds out whether records that were read are lost
             self.pending_reads.fail_active(_truncated_error(*next(iter(lower_ends.items()))))
         elif passed_ends:

@@ -44,6 +44,14 @@ def let_consumer_miss_everything(cluster: LogCluster) -> None:
     cluster.break_connections()
 
 
+def with_ends(response: dict[str, Any], end: int) -> dict[str, Any]:
+    """Return a response to ListOffsets with an end instead of later ones."""
+    for topic in response["topics"]:
+        for partition in topic["partitions"]:
+            partition["offset"] = min(partition["offset"], end)
+    return response
+
+
 # Expired records.
 
 
@@ -152,7 +160,7 @@ def test_a_truncated_log_is_read_again_if_the_consumer_does_not_find_that_out(
 
 def test_each_of_two_truncated_partitions_is_read_again() -> None:
     """Both grow to their positions before the consumer has a response, and no epoch shows the replaced records."""
-    with LogCluster(leader_epochs=False, topic_ids=False, transaction_version=0) as cluster:
+    with LogCluster(topic_ids=False, transaction_version=0, newest_versions={"Fetch": 11}) as cluster:
         for number in (0, 1):
             cluster.append_each(tp(number), 5)
         with cluster.log_of() as log:
@@ -171,6 +179,23 @@ def test_each_of_two_truncated_partitions_is_read_again() -> None:
             log.read_to_end().result(60)
             assert [cluster.offsets(number) for number in (0, 1)] == [[*range(5)]] * 2
             assert sorted(each.partition for each in cluster.resets) == [0, 1]
+
+
+def test_an_end_that_is_too_low_after_an_election_shows_no_truncation_before_kafka_2_2() -> None:
+    with LogCluster(topic_ids=False, transaction_version=0, newest_versions={"ListOffsets": 4}) as cluster:
+        cluster.append_each(tp(0), 5)
+        with cluster.log_of() as log:
+            cluster.offsets()
+            cluster.change("ListOffsets", lambda _, response: with_ends(response, 3))
+            assert isinstance(outcome(log.read_to_end()), TruncatedError)
+            read = log.read_to_end()
+            cluster.sleep(0.5)
+            cluster.change("ListOffsets", None)
+            began_at = cluster.now
+            assert outcome(read) is None
+            assert cluster.now < began_at + 5
+            cluster.sleep(20)
+            assert cluster.offsets() == cluster.resets == []
 
 
 def test_sends_into_truncated_partitions_do_not_postpone_the_end_of_the_check() -> None:
