@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -128,6 +129,26 @@ def test_references() -> None:
     assert ddl(inherited) == "struct<`id`: bigint,`a`: string,`b`: string>"
 
 
+def test_references_to_ids_and_places_in_lists() -> None:
+    address = "http://x/order.json"
+    fragment = "#/definitions/n"
+    # Draft 4 writes ids with an empty fragment. An id or a reference may be relative to the id of the document.
+    for keyword, own in (("$id", address), ("id", f"{address}#")):
+        for reference in (address + fragment, f"order.json{fragment}", "item.json", "http://x/item.json", "#/list/1"):
+            fields = an_object(f={"$ref": reference})
+            definitions = {"n": INTEGER, "i": {keyword: "item.json", **INTEGER}}
+            schema = {keyword: own, **fields, "definitions": definitions, "list": [STRING, INTEGER]}
+            assert ddl(schema) == "struct<`f`: bigint>", (keyword, reference)
+    other = {"$id": "http://x/other.json", **INTEGER}
+    assert ddl(an_object(f={"$ref": "http://x/other.json"}), o=other) == "struct<`f`: bigint>"
+    assert ddl({"$id": "http://x/y/", **an_object(f={"$ref": "o.json"})}, **{"http://x/y/o.json": INTEGER}) == (
+        "struct<`f`: bigint>"
+    )
+    for reference in ("http://[a", "#/list/2", "#/list/01234567890", "#/list/n", "#/list/0/a"):
+        with pytest.raises(JsonSchemaError, match=r"^field 'f': the schema lacks"):
+            ddl({"$id": address, **an_object(f={"$ref": reference}), "list": [STRING, INTEGER]})
+
+
 def test_names_are_quoted_and_properties_that_are_forbidden_are_left_out() -> None:
     assert ddl(an_object(**{"a b": INTEGER, "c`d": STRING, "no": False})) == "struct<`a b`: bigint,`c``d`: string>"
 
@@ -188,6 +209,20 @@ def test_large_schemas_are_rejected() -> None:
         ddl(scattered)
     with pytest.raises(JsonSchemaError):
         json_schema_ddl("[" * 100_000, (), "do x")
+    chain = {f"d{n}": {"oneOf": [{"$ref": f"#/definitions/d{n + 1}"}, INTEGER]} for n in range(5000)}
+    with pytest.raises(JsonSchemaError, match="has too many levels of alternatives; do x"):
+        type_of({"$ref": "#/definitions/d0"}, d5000=INTEGER, **chain)
+    with pytest.raises(JsonSchemaError) as caught:
+        ddl({"items": {}, **an_object(**{"a" * 10_000: {"$ref": "#" + "/x" * 10_000}})})
+    assert len(str(caught.value)) < 1500
+
+
+def test_a_long_reference_of_many_fields_is_resolved_once() -> None:
+    fields = {f"f{number}": {"$ref": "#/definitions/n"} for number in range(1000)}
+    definitions = {"n": {"$ref": "#/definitions/" + "%41" * 100_000}, "A" * 100_000: INTEGER}
+    started = time.process_time()
+    assert ddl({**an_object(**fields), "definitions": definitions}).count("bigint") == 1000
+    assert time.process_time() - started < 10, "each time takes 80 ms"
 
 
 def random_schema(generator: random.Random, depth: int = 0) -> Any:

@@ -10,6 +10,7 @@ from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
 
+from pyspark_kafka_direct.errors import printable
 from pyspark_kafka_direct.payloads.decoded_values import MAX_SCHEMA_DEPTH
 from pyspark_kafka_direct.payloads.json.json_schema import CHOICES, JsonSchema, as_list, properties
 
@@ -76,7 +77,10 @@ def json_schema_ddl(text: str, references: Sequence[tuple[str, str]], advice: st
             contains itself, or is too large.
     """
     schema = JsonSchema(text, references)
-    found = _Fields(schema, advice).type_of([schema.root], (), _NONE)
+    try:
+        found = _Fields(schema, advice).type_of([schema.root], (), _NONE)
+    except RecursionError:
+        raise JsonSchemaError(f"the JSON Schema has too many levels of alternatives; {advice}") from None
     if not isinstance(found, _Struct) or not found.fields:
         raise JsonSchemaError(f"the JSON Schema is not that of an object with properties; {advice}")
     return _ddl(found)
@@ -121,7 +125,7 @@ class _Fields:
                 self._fail(path, "the schema contains itself, for which Spark has no type")
             for target in self._schema.references(part):
                 if target.schema is None:
-                    self._fail(path, f"the schema lacks {part.schema['$ref']!r}, to which it refers")
+                    self._fail(path, f"the schema lacks {printable(part.schema['$ref'])!r}, to which it refers")
 
     def _type_of_kind(
         self, kind: str, parts: Sequence[Node], path: tuple[str, ...], outer: frozenset[int]
@@ -173,7 +177,7 @@ class _Fields:
         return _Array(reduce(_merged, types) if types else _STRING)
 
     def _fail(self, path: tuple[str, ...], why: str) -> NoReturn:
-        what = f"field {'.'.join(path)!r}" if path else "the JSON Schema"
+        what = f"field {printable('.'.join(path))!r}" if path else "the JSON Schema"
         raise JsonSchemaError(f"{what}: {why}; {self._advice}")
 
 

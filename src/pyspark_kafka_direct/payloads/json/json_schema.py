@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 CHOICES: Final = ("oneOf", "anyOf")
 
+_MAX_INDEX_DIGITS: Final = 10
+
 
 class Node(NamedTuple):
     """A schema or a part of one, which is usually an object, and may be anything in an invalid schema."""
@@ -39,8 +41,11 @@ class JsonSchema:
         document = _parse(text)
         self.root = Node(document, document)
         self._documents = {name: _parse(other) for name, other in references}
+        for other in list(self._documents.values()):
+            self._documents.setdefault(_base(other).removesuffix("#"), other)
         # By the ids of parsed objects, all of which this object keeps alive.
         self._names: dict[int, Mapping[str, Any]] = {}  # of a document: its schemas by their names
+        self._targets: dict[tuple[int, int], Node] = {}  # of a schema with a reference, and its document
 
     def parts(self, nodes: Iterable[Node]) -> Iterator[Node]:
         """Yield the objects of keywords that hold together for a value that is not null."""
@@ -62,37 +67,44 @@ class JsonSchema:
         It is None if there is no such schema.
         """
         reference = node.schema.get("$ref")
-        if not isinstance(reference, str):
-            return
+        if isinstance(reference, str):
+            key = id(node.schema), id(node.document)
+            if key not in self._targets:  # many values may have one schema, and a reference may be long
+                self._targets[key] = self._target(reference, node.document)
+            yield self._targets[key]
+
+    def _target(self, reference: str, document: Any) -> Node:
         name, _, fragment = reference.partition("#")
-        document = self._document(name, node.document) if name else node.document
+        document = self._document(name, document) if name else document
         if fragment and not fragment.startswith("/"):
-            yield Node(self._named(document).get(f"#{fragment}"), document)
-            return
+            return Node(self._named(document).get(f"#{fragment}"), document)
         target = document
         for key in fragment.split("/")[1:]:
-            key = unquote(key).replace("~1", "/").replace("~0", "~")
-            target = target.get(key) if isinstance(target, dict) else None
-        yield Node(target, document)
+            target = _member(target, unquote(key).replace("~1", "/").replace("~0", "~"))
+        return Node(target, document)
 
     def _document(self, name: str, document: Any) -> Any:
         """Return another document, or a part of this one that has an id."""
-        if name in self._documents:
-            return self._documents[name]
         names = self._named(document)
-        base = document.get("$id") if isinstance(document, dict) else None
-        return names.get(name, names.get(urljoin(base, name)) if isinstance(base, str) else None)
+        for each in (name, _resolved(_base(document), name)):
+            for schemas in (self._documents, names):
+                if each in schemas:
+                    return schemas[each]
+        return None
 
     def _named(self, document: Any) -> Mapping[str, Any]:
         """Return the schemas in a document by their ids, and by their anchors behind ``#``."""
         if id(document) not in self._names:
             named = self._names[id(document)] = {}
-            pending = [document]
+            base, pending = _base(document), [document]
             while pending:
                 part = pending.pop()
                 if isinstance(part, dict):
                     anchors = (part.get("$anchor"), part.get("$dynamicAnchor"))
-                    named |= {name: part for name in (part.get("$id"), part.get("id")) if isinstance(name, str)}
+                    ids = [
+                        each.removesuffix("#") for each in (part.get("$id"), part.get("id")) if isinstance(each, str)
+                    ]
+                    named |= {name: part for each in ids for name in (each, _resolved(base, each))}
                     named |= {f"#{anchor}": part for anchor in anchors if isinstance(anchor, str)}
                 pending += part.values() if isinstance(part, dict) else as_list(part)
         return self._names[id(document)]
@@ -111,6 +123,26 @@ def properties(parts: Iterable[Node], name: str) -> Iterator[Node]:
 def as_list(value: Any, otherwise: Sequence[Any] = ()) -> Sequence[Any]:
     """Return a list as it is, and something else for what is none."""
     return value if isinstance(value, list) else otherwise
+
+
+def _base(document: Any) -> str:
+    """Return the id of a document, to which other ids and references in it are relative, or an empty string."""
+    found = document.get("$id", document.get("id")) if isinstance(document, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _resolved(base: str, name: str) -> str:
+    try:
+        return urljoin(base, name)
+    except ValueError:  # not the form of a URL
+        return name
+
+
+def _member(value: Any, key: str) -> Any:
+    """Return a member of an object or list, or None."""
+    if isinstance(value, list) and key.isdecimal() and len(key) < _MAX_INDEX_DIGITS:
+        return next(iter(value[int(key) : int(key) + 1]), None)
+    return value.get(key) if isinstance(value, dict) else None
 
 
 def _is_null(schema: Any) -> bool:
