@@ -480,7 +480,10 @@ def _missing_option(
 ) -> OptionError:
     """Return the error for a required option, which may be given under one of the unknown names by mistake."""
     name = table.key_for(option, source)
-    hint = next((hint for unknown_name in unknown_names if (hint := did_you_mean(unknown_name, [name]))), "")
+    hints = {unknown_name: did_you_mean(unknown_name, [name]) for unknown_name in unknown_names}
+    hint = next(
+        (f"; {source.value} {unknown_name} is unknown{hint}" for unknown_name, hint in hints.items() if hint), ""
+    )
     value_type = option.value_type.entry if isinstance(option.value_type, ListOf) else option.value_type
     expected = value_type.expected if isinstance(value_type, Text) else value_type.name
     return option_messages.missing_option(name, expected, hint + (option_messages.LOST_OPTIONS if are_lost else ""))

@@ -56,6 +56,7 @@ _MEANT_SELECTIONS: Final = {
     "topic": "subscribe",
     "topicpattern": "subscribePattern",
     "topicpartitions": "assign",
+    "path": "subscribe",  # the argument of load()
     **{name.lower(): name for name in _SELECTION_OPTIONS},
 }
 _START_OPTIONS: Final = (*STARTING_TIMESTAMP_OPTIONS, "startingOffsets")

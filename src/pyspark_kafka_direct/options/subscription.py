@@ -85,7 +85,11 @@ def parse_subscribe_pattern(text: str) -> SubscribePatternStrategy:
 def _check_topic_names(names: Collection[str], option: str) -> None:
     for name in sorted(names):
         if not _LEGAL_TOPIC.fullmatch(name) or name in (".", ".."):
-            advice = "; for a regular expression use subscribePattern" if option == "subscribe" else ""
+            advice = (
+                "; separate names by commas; for a regular expression use subscribePattern"
+                if option == "subscribe"
+                else ""
+            )
             raise OptionError(
                 f"{option}: {name!r} is not a valid topic name (1 to 249 of the characters a-z A-Z 0-9 . _ -){advice}"
             )

@@ -177,7 +177,7 @@ def test_a_missing_option() -> None:
         parse_config({"kafka.bootstrap.server": "b:1"}, api="batch", source=ConfigSource.OPTION)
     assert caught.value.message == (
         "kafka.bootstrap.servers is missing or empty; set it to host:port of one or more brokers, separated by "
-        "commas; did you mean 'kafka.bootstrap.servers'?"
+        "commas; the option kafka.bootstrap.server is unknown; did you mean 'kafka.bootstrap.servers'?"
     )
 
 

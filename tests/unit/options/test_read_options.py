@@ -180,6 +180,7 @@ def test_no_option_at_all_has_arrived(check: Callable[[dict[str, str]], object])
         ("topic", "subscribe"),
         ("Topics", "subscribe"),
         ("topicPattern", "subscribePattern"),
+        ("path", "subscribe"),  # load("t")
         ("kafka.subscribe", "subscribe"),
     ],
 )

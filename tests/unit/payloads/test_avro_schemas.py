@@ -28,6 +28,7 @@ def fields(*types: Any) -> dict[str, Any]:
     [
         ("{", "JSON"),
         ("[" * 100_000, "levels|JSON"),
+        ("schemas/flight.avsc", "an Avro schema is JSON, not the path of a file"),
         ('"unknown"', "there is no such type: unknown"),
         ("5", "this is no type: 5"),
         ('["int", "int"]', "two branches of the type int"),

@@ -148,6 +148,7 @@ def test_imports() -> None:
         ("message M { optional int32 x = 1 }", "expected ';', not '}'"),
         ("message M \x00", "unexpected"),
         ("}", "unexpected '}'"),
+        ("schemas/flight.proto", "unexpected 'schemas'; the schema is the text of a .proto file, not its path"),
         ("message M {} option x = ];", "unexpected ']'"),
         ("message M { enum E {} }", "the enum M.E has no values"),
         ("message A { " * 60 + "}" * 60, "types are nested more than 50 levels deep"),

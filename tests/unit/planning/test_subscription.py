@@ -96,6 +96,7 @@ def test_malformed_subscribe(text: str) -> None:
         parse_subscribe(text)
 
 
-def test_a_pattern_in_subscribe_gets_advice() -> None:
-    with pytest.raises(OptionError, match="for a regular expression use subscribePattern"):
-        parse_subscribe("topic.*")
+@pytest.mark.parametrize("text", ["topic.*", "orders flights", "orders;flights", "['orders', 'flights']"])
+def test_an_invalid_name_in_subscribe_gets_advice(text: str) -> None:
+    with pytest.raises(OptionError, match="separate names by commas; for a regular expression use subscribePattern"):
+        parse_subscribe(text)

@@ -317,7 +317,7 @@ def _parse_json(text: str) -> Any:
         try:
             return json.loads(_STRING_OR_COMMENT.sub(lambda found: found[1] or " ", text))
         except ValueError:
-            raise AvroSchemaError(f"an Avro schema is JSON: {printable(str(error))}") from None
+            raise AvroSchemaError(f"an Avro schema is JSON, not the path of a file: {printable(str(error))}") from None
 
 
 def _kind(avro_type: AvroType) -> str:

@@ -99,7 +99,7 @@ class _Parser:
                 case "export" | "local" if _VISIBILITY.match(self._text, self._at):  # before a message or enum
                     self._next()
                 case _:
-                    self._fail(f"unexpected {self._word!r}")
+                    self._fail(f"unexpected {self._word!r}; the schema is the text of a .proto file, not its path")
         return self._file
 
     def _message(self, scope: str, depth: int) -> ProtoMessage:
