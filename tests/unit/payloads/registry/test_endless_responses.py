@@ -138,6 +138,13 @@ def test_a_proxy_that_is_not_there(scheme: str, monkeypatch: pytest.MonkeyPatch)
     assert "cannot be reached (Connection refused), through the proxy localhost:1" in message
 
 
+def test_a_proxy_whose_url_lacks_a_slash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http:/me:hunter2@p:3128")
+    message = request("http://registry.example")
+    assert "cannot be requested (proxy URL with no authority), through the proxy p:3128" in message
+    assert "hunter2" not in message
+
+
 def test_a_login_that_no_proxy_of_the_environment_requires() -> None:
     def respond(client: socket.socket) -> None:
         client.sendall(b"HTTP/1.1 407 no\r\nContent-Length: 0\r\n\r\n")
