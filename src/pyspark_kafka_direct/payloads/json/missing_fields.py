@@ -16,6 +16,7 @@ _Path = tuple[str, ...]
 
 _SAMPLE: Final = 20  # of objects, which show that a name is missing although no other one is like it
 _MAX_BYTES: Final = 64 << 10  # of a value in the sample
+_MAX_NAMES: Final = 500  # that are compared with a field; more are data, as the keys of a map, and take seconds
 _MAX_BATCHES: Final = 100  # in which a field is looked for
 
 
@@ -48,7 +49,7 @@ class MissingFields:
                 continue
             names = {name for parent in parents for name in parent}
             others = {name for name in names if (*path[:-1], name) not in self._wanted}
-            hint = did_you_mean(path[-1], others)
+            hint = did_you_mean(path[-1], others) if len(others) <= _MAX_NAMES else ""
             is_missing = path[-1] not in names
             if is_missing and (hint or (others and len(parents) == _SAMPLE)):
                 found.append(f"no value has the field {'.'.join(path)!r}, so it is null{hint or '; check its name'}")
