@@ -19,6 +19,7 @@ CA = CertifiedKey("ca")
 BETWEEN = CertifiedKey("between", CA)
 CLIENT = CertifiedKey("client", BETWEEN, hosts="client")
 OTHER = CertifiedKey("other", CA, hosts="other")
+OTHER_CA = CertifiedKey("other ca")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,15 @@ def test_a_text_without_a_certificate(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "chain", [(CA, BETWEEN, CLIENT), (BETWEEN, CLIENT, CA), (CA, CLIENT, BETWEEN), (BETWEEN, CLIENT), (CLIENT, BETWEEN)]
+    "chain",
+    [
+        (CA, BETWEEN, CLIENT),
+        (BETWEEN, CLIENT, CA),
+        (CA, CLIENT, BETWEEN),
+        (BETWEEN, CLIENT),
+        (CLIENT, BETWEEN),
+        (OTHER_CA, CA, BETWEEN, CLIENT),
+    ],
 )
 @pytest.mark.parametrize("password", [None, "pw"])
 def test_a_chain_in_any_order(chain: tuple[CertifiedKey, ...], password: str | None) -> None:

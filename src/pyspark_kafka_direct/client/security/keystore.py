@@ -113,8 +113,9 @@ def with_leaf_first(pem: bytes) -> bytes:
         certificates = x509.load_pem_x509_certificates(pem)
     except ValueError:
         return pem
-    issuers = {each.issuer for each in certificates if each.issuer != each.subject}
-    leaf = next((each for each in certificates if each.subject not in issuers), certificates[0])
+    signed = [each for each in certificates if each.issuer != each.subject]  # a root may be of another chain
+    issuers = {each.issuer for each in signed}
+    leaf = next((each for each in [*signed, *certificates] if each.subject not in issuers), certificates[0])
     chain = _certificate_chain(leaf, certificates)
     others = [block.text for block in read_pem(pem.decode()) if not block.is_certificate]
     return "".join([*map(_to_pem, chain), *others]).encode()
