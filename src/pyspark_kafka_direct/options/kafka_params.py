@@ -25,6 +25,7 @@ from pyspark_kafka_direct.options.offset_specs import (
     STRATEGY_OPTION,
     parse_timestamps,
     precedence_warnings,
+    timestamp_warnings,
 )
 from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.options.option_parser import OPTION_TABLE, parse_config
@@ -102,13 +103,16 @@ def parse_kafka_params(params: Mapping[str, object], api: Api = "direct") -> Kaf
             f"auto.offset.reset={auto_offset_reset} is overridden to none in tasks: records that a task cannot find "
             "are data loss. The setting applies only where a stream starts"
         )
+    starting_timestamp = parse_timestamps(
+        parsed, STARTING_TIMESTAMP_OPTIONS, cast("NoMatchStrategy", parsed.get_string(STRATEGY_OPTION))
+    )
+    for warning in timestamp_warnings(starting_timestamp):
+        warn_once(warning)
     return KafkaParameters(
         connection,
         FetchSettings(**parsed.fields_for(FetchSettings, roles=["fetch"])),
         auto_offset_reset=auto_offset_reset,
-        starting_timestamp=parse_timestamps(
-            parsed, STARTING_TIMESTAMP_OPTIONS, cast("NoMatchStrategy", parsed.get_string(STRATEGY_OPTION))
-        ),
+        starting_timestamp=starting_timestamp,
         source_option_strings=_source_option_strings(parsed),
         **parsed.fields_for(KafkaParameters, roles=("fetch", "group")),
     )

@@ -40,6 +40,7 @@ STARTING_TIMESTAMP_OPTIONS: Final = ("startingTimestamp", "startingOffsetsByTime
 STRATEGY_OPTION: Final = "startingOffsetsByTimestampStrategy"
 
 _KEYWORDS = {"earliest": EARLIEST, "latest": LATEST}
+_SECONDS_SINCE_2001: Final = range(10**9, 10**10)  # as milliseconds, these are times of January to April 1970
 _OFFSETS_FORM = '"earliest", "latest" or JSON such as {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 _TIMESTAMPS_FORM = 'JSON such as {"topicA":{"0":1700000000000,"1":1700000000000}}, in milliseconds since 1970'
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -172,6 +173,21 @@ def parse_timestamps(
     return None
 
 
+def timestamp_warnings(spec: TimestampSpec | None) -> list[str]:
+    """Return a warning if a timestamp seems to be in seconds; Kafka would find all records after it."""
+    match spec:
+        case GlobalTimestamp(timestamp):
+            timestamps = [timestamp]
+        case SpecificTimestamps(by_partition):
+            timestamps = list(by_partition.values())
+        case None:
+            return []
+    in_seconds = next((timestamp for timestamp in timestamps if timestamp in _SECONDS_SINCE_2001), None)
+    if in_seconds is None:
+        return []
+    return [f"{spec.option}: {in_seconds} ms is a time in 1970; if it is in seconds, multiply it by 1000"]
+
+
 def precedence_warnings(parsed: ParsedConfig, names: Sequence[str]) -> list[str]:
     """Return a warning for each given option after the first one, which takes precedence."""
     given_names = [name for name in names if name in parsed.given_names]
@@ -200,7 +216,8 @@ def _check_no_keyword(spec: OffsetSpec, option: str, *, side: str, keyword: str)
             pass  # timestamps have no keywords
     if rejected:
         raise OptionError(
-            f"{option}: the {side} offset of {listed(rejected)} cannot be {keyword} ({sentinel}) in a batch query"
+            f"{option}: the {side} offset of {listed(rejected)} cannot be {keyword} ({sentinel}) in a batch query, "
+            "which would be empty: use an offset or a timestamp"
         )
 
 

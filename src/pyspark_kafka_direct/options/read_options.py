@@ -29,6 +29,7 @@ from pyspark_kafka_direct.options.offset_specs import (
     parse_offset_spec,
     parse_timestamps,
     precedence_warnings,
+    timestamp_warnings,
 )
 from pyspark_kafka_direct.options.option_parser import parse_config
 from pyspark_kafka_direct.options.payload_parser import parse_payloads
@@ -244,6 +245,7 @@ def _parse_offset_spec(
     warnings += precedence_warnings(parsed, names)
     timestamp_name, timestamps_name, offsets_name = names
     timestamps = parse_timestamps(parsed, (timestamp_name, timestamps_name), on_no_match)
+    warnings += timestamp_warnings(timestamps)
     if timestamps is not None:
         return timestamps
     return parse_offset_spec(parsed.get_string(offsets_name) or "", offsets_name)

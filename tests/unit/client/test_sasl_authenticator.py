@@ -128,7 +128,7 @@ def test_a_broker_that_does_not_know_the_password_is_not_trusted(
     ("response", "reason"),
     [
         (rejected(58, "invalid credentials"), '(PLAIN): "invalid credentials". Check user and password in'),
-        (rejected(58, None), "(PLAIN). Check user and password in"),
+        (rejected(58, None), "(PLAIN). Check user and password in kafka.sasl.jaas.config (or kafka.sasl.username and"),
         (rejected(58, "user pencil is locked"), '(PLAIN): "user ******** is locked".'),
         (rejected(33, "later"), '(PLAIN): "error code 33 later".'),
         (rejected(-1, None), '(PLAIN): "error code -1".'),

@@ -281,6 +281,21 @@ def test_errors_about_misspelled_values_have_a_hint() -> None:
     assert_rejected("did you mean 'true'?", failOnDataLoss="ture")
 
 
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("startingTimestamp", "1764449000"),
+        ("startingOffsetsByTimestamp", '{"t":{"0":1764449000,"1":1764449001}}'),
+        ("endingTimestamp", "1764449000"),
+    ],
+)
+def test_a_timestamp_in_seconds_gets_one_warning(option: str, text: str) -> None:
+    meant = f"{option}: 1764449000 ms is a time in 1970; if it is in seconds, multiply it by 1000"
+    assert [warning for warning in parse(**{option: text}).warnings if "1970" in warning] == [meant]
+    assert not [w for w in parse(**{option: text.replace("1764449", "1764449000")}).warnings if "1970" in w]
+    assert not [w for w in parse(startingTimestamp="0").warnings if "1970" in w]
+
+
 def test_precedence_is_timestamp_then_timestamps_then_offsets() -> None:
     everything = {
         "startingTimestamp": "1000",

@@ -172,7 +172,10 @@ class _SaslExchange:
             advice = "Check its source (oauthTokenProvider or kafka.sasl.oauthbearer.*), audience and scope."
         else:
             principal = f"the user {self._sasl.username!r}"
-            advice = "Check user and password in kafka.sasl.jaas.config, and that the user exists for this mechanism."
+            advice = (
+                "Check user and password in kafka.sasl.jaas.config (or kafka.sasl.username and kafka.sasl.password), "
+                "and that the user exists for this mechanism."
+            )
         quoted_reason = f': "{self._redact(reason)}"' if reason else ""
         return f"The broker rejected {principal} ({self._sasl.mechanism}){quoted_reason}. {advice}"
 

@@ -164,9 +164,8 @@ class RegistryClient:
             reasons = "; ".join(f"{_host(url)} {failure}" for url, failure in failures.items())
             retry.wait_or_raise(
                 SchemaRegistryUnavailableError(
-                    f"{source}: no schema registry of {_URL_OPTION} is available: {reasons}. Requests were repeated "
-                    f"for {self._settings.api_timeout_ms} ms ({_API_TIMEOUT}). Start the query again when a registry "
-                    "is available: a stream continues from its checkpoint."
+                    f"{source}: no schema registry of {_URL_OPTION} is available: {reasons}. Start the query "
+                    "again when a registry is available: a stream continues from its checkpoint."
                 )
             )
 
