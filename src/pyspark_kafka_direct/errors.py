@@ -143,7 +143,7 @@ class TruncatedError(DataLossError):
 
 
 class ColumnError(KafkaDirectError, ValueError):
-    """Rows to be written lack a column, or a column has the wrong type or an invalid value."""
+    """Rows lack a column, or a column has the wrong type or an invalid value."""
 
 
 class TransactionStateError(KafkaDirectError, RuntimeError):

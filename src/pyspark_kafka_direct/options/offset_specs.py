@@ -105,7 +105,9 @@ def parse_offset_spec(text: str, option: str) -> OffsetSpec:
     if text.lower() in _KEYWORDS:
         return Earliest() if text.lower() == "earliest" else Latest()
     if not text.startswith("{"):
-        raise OptionError(f"{option} must be {_OFFSETS_FORM}, got {text!r}{did_you_mean(text, _KEYWORDS)}")
+        is_committed = text.lower() == "committed"  # valid in a stream, which parses it before
+        hint = "; only streams start at committed offsets" if is_committed else did_you_mean(text, _KEYWORDS)
+        raise OptionError(f"{option} must be {_OFFSETS_FORM}, got {text!r}{hint}")
     offsets: dict[TopicPartition, int] = {}
     topics: dict[str, int] = {}
     try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
-from pyspark_kafka_direct.errors import RecordTooLargeError
+from pyspark_kafka_direct.errors import ColumnError, RecordTooLargeError
 from pyspark_kafka_direct.payloads.malformed_records import first_malformed, format_advice
 from pyspark_kafka_direct.payloads.schema_errors import SchemaErrors
 
@@ -26,7 +26,13 @@ class _Decoder(Protocol):
 
 def decode_all(decoder: _Decoder, values: pa.Array, format_name: str, *, failing: bool) -> pa.Array:
     """Decode strings or bytes; ``failing`` is mode FAILFAST."""
-    values = values.cast(pa.binary())
+    try:
+        values = values.cast(pa.binary())
+    except pa.ArrowNotImplementedError:
+        raise ColumnError(
+            f"the column is {values.type}, which is not decoded as {format_name}: select a string or binary column. If "
+            "valueFormat or keyFormat has decoded it, use its fields"
+        ) from None
     arrays: list[pa.Array] = []
     start = size = 0
     while not arrays or start < len(values):  # also once without values, for the type

@@ -50,6 +50,7 @@ def test_whole_topics_by_keyword_mixed_with_partitions() -> None:
         ("", "earliest"),
         ("earlist", "did you mean 'earliest'"),
         ("5", "earliest"),
+        ("Committed", "; only streams start at committed offsets"),
         ('{"a":{"0":5}', "not JSON"),
         ('{"a":"newest"}', "neither 'earliest' nor 'latest'"),
         ('{"a":"lates"}', "did you mean 'latest'"),

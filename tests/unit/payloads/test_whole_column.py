@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.payloads.avro_data import encode
 
-from pyspark_kafka_direct.errors import MalformedPayloadError, RecordTooLargeError
+from pyspark_kafka_direct.errors import ColumnError, MalformedPayloadError, RecordTooLargeError
 from pyspark_kafka_direct.payloads import whole_column
 from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn, given_schema
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
@@ -54,6 +54,12 @@ def test_a_malformed_value_has_null_fields_or_is_an_error(failing: bool) -> None
         return
     with pytest.raises(MalformedPayloadError, match=r"cannot be decoded as Avro: .*mode=PERMISSIVE"):
         decode_all(FirstValues(), values, "Avro", failing=True)
+
+
+@pytest.mark.parametrize("values", [pa.array([{"v": "a"}]), pa.array([1])])
+def test_a_column_without_bytes_is_an_error(values: pa.Array) -> None:
+    with pytest.raises(ColumnError, match=r"is (struct<v: string>|int64), .*not decoded as Avro: .*valueFormat"):
+        decode_all(FirstValues(), values, "Avro", failing=False)
 
 
 def test_values_that_are_too_large_together_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

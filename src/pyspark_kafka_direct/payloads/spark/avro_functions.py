@@ -194,6 +194,8 @@ def _parse(function: str, text: str) -> AvroSchema:
     from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
     from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
 
+    if not isinstance(text, str):
+        raise OptionError(f"{function}: an Avro schema is a str of JSON, not a {type(text).__name__}")
     try:
         return parse_avro_schema(text)
     except AvroSchemaError as error:

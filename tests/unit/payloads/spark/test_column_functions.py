@@ -87,11 +87,12 @@ def test_a_reader_schema_selects_fields(ddl: list[str]) -> None:
     [
         ("", {}, "jsonFormatSchema is missing; it is needed without a subject"),
         ("{", {}, "from_avro: an Avro schema is JSON"),
+        (FIELDS, {}, "from_avro: an Avro schema is a str of JSON, not a StructType"),
         (RECORD, {"avroSchema": "{"}, "from_avro: an Avro schema is JSON"),
         (RECORD, {"mode": "DROPMALFORMED"}, "from_avro: mode must be PERMISSIVE or FAILFAST, got 'DROPMALFORMED'"),
     ],
 )
-def test_invalid_schemas_of_from_avro(writer: str, options: dict[str, str], message: str) -> None:
+def test_invalid_schemas_of_from_avro(writer: Any, options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         from_avro("a", writer, options)
 
