@@ -193,6 +193,13 @@ def test_references_that_multiply_are_read_once() -> None:
         written(schema, [{"n": None}], INNER)
 
 
+def test_a_long_chain_of_references() -> None:
+    chain = {f"d{n}": {"allOf": [{"$ref": f"#/definitions/d{n + 1}"}]} for n in range(5000)}
+    schema = {**an_object("n", n={"$ref": "#/definitions/d0"}), "definitions": {**chain, "d5000": NULLABLE}}
+    with pytest.raises(SchemaMismatchError, match="value: the JSON Schema refers from part to part too many times"):
+        settings(schema).compile(INNER, "value")
+
+
 def test_a_schema_that_refers_to_itself() -> None:
     schema = {**an_object("next", "n", next={"oneOf": [_NULL, {"$ref": "#"}]}, n=NULLABLE)}
     data_type = pa.struct({"next": pa.struct({"next": pa.null(), "n": pa.int32()}), "n": pa.int32()})

@@ -37,14 +37,18 @@ def required_fields(
     """Return what a schema requires of a column; a SchemaMismatchError if a struct lacks a field.
 
     Args:
-        text: A JSON Schema of any draft. What cannot be resolved in it requires nothing.
+        text: A JSON Schema of any draft. What cannot be resolved in it requires nothing. If it is too deep, the error
+            is a SchemaMismatchError, too.
         references: The names and texts of the schemas that it refers to.
         data_type: The type of the column.
         column: Its name, for errors.
     """
     schema = JsonSchema(text, references)
     marker = _Marker(schema)
-    marked = marker.mark(data_type, [schema.root], FieldLocation(column, ()))
+    try:
+        marked = marker.mark(data_type, [schema.root], FieldLocation(column, ()))
+    except RecursionError:
+        raise SchemaMismatchError(f"{column}: the JSON Schema refers from part to part too many times") from None
     return RequiredFields(marked, tuple(marker.not_null))
 
 
