@@ -103,8 +103,11 @@ def test_keys_that_are_not_hashable(cluster: LogCluster) -> None:
         assert sorted(table.values(), key=repr) == sorted((value for _, value in expected), key=repr)
         assert (key, {"position": 10}) in table.items()
         snapshot = table.snapshot()
+        assert snapshot == table.snapshot()
+        assert snapshot != {"text": 1}
         table.wait_for(table.delete(key).result(10), 10)
         assert key not in table
+        assert snapshot != table.snapshot()
         assert (snapshot[key], snapshot["text"], len(snapshot), key in snapshot) == ({"position": 10}, 1, 3, True)
         assert list(snapshot.items()) == [(each, snapshot[each]) for each in snapshot]
         assert snapshot.get(["other"]) is None
