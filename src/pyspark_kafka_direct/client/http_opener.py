@@ -66,6 +66,12 @@ def tunnel_status(error: object) -> int | None:
     return None if found is None else int(found[1])
 
 
+def invalid_request(error: Exception) -> str:
+    """Return why a URL cannot be requested, without the URL of a proxy, which may have a password."""
+    problem, _, value = str(error).partition(":")
+    return printable(problem if "@" in value else str(error))
+
+
 def proxy_rejection(status: int, proxy: str | None) -> str:
     """Return what a proxy responded, for errors; ``proxy`` is None if the environment has none."""
     if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:

@@ -23,6 +23,7 @@ from urllib.parse import quote, quote_plus, unquote, urlencode, urlsplit
 from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.client.http_opener import (
     build_opener,
+    invalid_request,
     is_transient,
     proxy_of,
     proxy_rejection,
@@ -90,6 +91,9 @@ class _TokenEndpoint:
                     or isinstance(reason, ssl.SSLCertVerificationError)  # remains invalid
                 ):
                     raise self._error(self._failure_description(reason)) from None
+            except (http.client.InvalidURL, ValueError) as error:
+                through = through_proxy(self._proxy)
+                raise self._error(f"cannot be requested ({invalid_request(error)}){through}") from None
             except http.client.HTTPException as error:
                 raise self._error(f"does not respond with HTTP ({type(error).__name__})") from None
             else:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark_kafka_direct.client.http_opener import (
     build_opener,
+    invalid_request,
     is_transient,
     proxy_of,
     proxy_rejection,
@@ -123,9 +124,7 @@ def _registry_error(error: Exception, tls: TlsSettings, deadline: Deadline, prox
     if isinstance(error, _TooLargeError):
         return SchemaRegistryError(f"returned more than {MAX_RESPONSE_BYTES >> 20} MiB{through}")
     if isinstance(error, http.client.InvalidURL | ValueError):  # characters, or a host name or port
-        problem, _, value = str(error).partition(":")
-        shown = problem if "@" in value else str(error)  # the URL of a proxy may have a password
-        return SchemaRegistryError(f"cannot be requested ({printable(shown)}){through}")
+        return SchemaRegistryError(f"cannot be requested ({invalid_request(error)}){through}")
     if isinstance(error, http.client.HTTPException):
         return SchemaRegistryUnavailableError(f"does not respond with HTTP ({type(error).__name__}){through}")
     if isinstance(error, OSError):

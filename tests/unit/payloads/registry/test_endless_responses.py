@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING
 
 import pytest
@@ -141,8 +142,12 @@ def test_a_proxy_that_is_not_there(scheme: str, monkeypatch: pytest.MonkeyPatch)
 def test_a_proxy_whose_url_lacks_a_slash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http:/me:hunter2@p:3128")
     message = request("http://registry.example")
-    assert "cannot be requested (proxy URL with no authority), through the proxy p:3128" in message
-    assert "hunter2" not in message
+    oauth = OAuthSettings(token_endpoint_url="http://idp.example/", client_id="me", client_secret=Secret("s"))
+    with pytest.raises(AuthenticationError) as caught:
+        retrieve_token(oauth, Deadline.after(10), "broker")
+    for text in (message, "".join(traceback.format_exception(caught.value))):
+        assert "cannot be requested (proxy URL with no authority), through the proxy p:3128" in text
+        assert "hunter2" not in text
 
 
 def test_a_login_that_no_proxy_of_the_environment_requires() -> None:
