@@ -430,6 +430,39 @@ class Oracle:
             if entry.appended_at <= at and (entry.commit is not None or outcomes.get(entry.offset) is False)
         }
 
+    def check_offsets(
+        self,
+        partition: TopicAndIndex,
+        start: int,
+        end: int,
+        isolation: int,
+        *,
+        started_at: float,
+        ended_at: float,
+        oldest_generation: int,
+    ) -> list[str]:
+        """Return violations of a log's start and end, which brokers reported one after the other.
+
+        A broker that lags may have reported those of an older generation, as old as the oldest that any of them knew.
+        A deposed leader may have reported anything.
+        """
+        topic, index = partition
+        if self.was_deposed(topic, started_at, ended_at):
+            return []
+        generations = range(oldest_generation, self.generations[topic] + 1)
+        truths = [found for each in generations if (found := self.truths.get((topic, each, index))) is not None]
+        starts = [(truth.log_start(started_at), truth.log_start(ended_at)) for truth in truths]
+        ends = [
+            # The first records of an open transaction may be deleted.
+            tuple(max(truth.end_offset(isolation, at), truth.log_start(at)) for at in (started_at, ended_at))
+            for truth in truths
+        ]
+        return [
+            f"{name} of {topic}-{index} is {offset}, and those of its logs were {known}"
+            for name, offset, known in (("the start", start, starts), ("the end", end, ends))
+            if not any(first <= offset <= last for first, last in known)
+        ]
+
     def check_range(
         self,
         partition: TopicAndIndex,

@@ -179,3 +179,40 @@ def test_a_deleted_topic() -> None:
     assert writer.oracle.loss_reasons(PARTITION, 0, 1, generation=1) == ["the topic was deleted"]
     assert writer.oracle.records(PARTITION, 0, 1, READ_UNCOMMITTED) == []
     assert writer.oracle.records(PARTITION, 0, 1, READ_UNCOMMITTED, generation=1) == [(0, b"a")]
+
+
+def test_offsets_are_those_of_a_log_that_a_broker_knew() -> None:
+    writer = Writer()
+    writer.append(b"a", b"b", now=1.0)
+    writer.oracle.topic_deleted("t", 1, 8.0)
+    writer.oracle.topic_created("t", 2, 1, 9.0)
+    writer.oracle.epoch_started("t", 2, 0, 0, 0, 0, 9.0)
+
+    def check(start: int, end: int, *, since: float = 7.0, oldest: int = 1) -> list[str]:
+        return writer.oracle.check_offsets(
+            PARTITION, start, end, READ_UNCOMMITTED, started_at=since, ended_at=10.0, oldest_generation=oldest
+        )
+
+    assert check(0, 2) == []  # a broker that lagged reported the end of the deleted topic
+    assert check(0, 0) == []
+    assert "the end of t-0 is 1" in check(0, 1)[0]
+    assert "the start of t-0 is 2" in check(2, 2)[0]
+    assert check(0, 2, oldest=2) == ["the end of t-0 is 2, and those of its logs were [(0, 0)]"]
+    assert check(0, 0, oldest=2) == []
+
+
+def test_offsets_are_not_checked_while_a_deposed_leader_may_have_reported_them() -> None:
+    writer = Writer()
+    writer.oracle.epoch_applied("t", 1, 0, 1, 0, 0.0)
+    writer.append(b"a", b"b", b"c")
+    writer.elect(1, 1, now=6.0)
+    writer.oracle.epoch_applied("t", 1, 0, 1, 1, 8.0)
+
+    def check(end: int, since: float) -> list[str]:
+        return writer.oracle.check_offsets(
+            PARTITION, 0, end, READ_UNCOMMITTED, started_at=since, ended_at=10.0, oldest_generation=1
+        )
+
+    assert check(3, since=7.0) == []
+    assert check(1, since=9.0) == []
+    assert check(3, since=9.0) != []

@@ -230,6 +230,7 @@ class _Read:
         while True:
             quiet, started = self.environment.is_quiet, self.environment.world.now
             oldest = self.environment.oldest_generation(*self._partition)
+            oldest_generations = self._oldest_generations()
             try:
                 with self.environment.world.operation():
                     topics = client.topics(self._topics if read["plans_all"] else [self._topic])
@@ -252,7 +253,7 @@ class _Read:
                 if quiet or not isinstance(error, TRANSIENT_ERRORS):
                     raise ViolationError(f"planning fails, and no fault explains it: {error!r}") from error
                 self.planner.sleep(1.0)
-        self._check_offsets(starts, ends, started)
+        self._check_offsets(starts, ends, started, oldest_generations)
         start, end = starts[self._partition], ends[self._partition]
         first = start + int((end - start) * read["from"])
         last = first + int((end - first) * read["until"])
@@ -271,25 +272,36 @@ class _Read:
             started,
         )
 
+    def _oldest_generations(self) -> dict[TopicPartition, int]:
+        """Return the oldest generation of each partition that a broker may report."""
+        environment = self.environment
+        partitions = {TopicPartition(topic, index) for topic, _, index in environment.oracle.truths}
+        return {tp: environment.oldest_generation(*tp) for tp in partitions}
+
     def _check_offsets(
-        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], began_at: float
+        self,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        began_at: float,
+        oldest: Mapping[TopicPartition, int],
     ) -> None:
-        """Compare planned offsets with the logs, unless a leader may have been deposed or a topic recreated."""
+        """Compare planned offsets with the logs, unless a timed event may have deposed a leader."""
         environment = self.environment
         if not all(event.at is None or event.kind in _EVENTS_WITHOUT_ELECTION for event in environment.plan.events):
             return
-        isolation = _ISOLATION_LEVELS[self._isolation]
+        oracle = environment.oracle
         for tp in starts:
-            truth = environment.oracle.truth(tp)
-            times = (began_at, environment.world.now)
-            first_start, last_start = (truth.log_start(at) for at in times)
-            # The first records of an open transaction may be deleted.
-            first_end, last_end = (max(truth.end_offset(isolation, at), truth.log_start(at)) for at in times)
-            if not first_start <= starts[tp] <= last_start or not first_end <= ends[tp] <= last_end:
-                raise ViolationError(
-                    f"the offsets {starts[tp]} to {ends[tp]} of {tp} are planned, and the log has {first_start} to "
-                    f"{first_end}, and later {last_start} to {last_end}"
-                )
+            violations = oracle.check_offsets(
+                tp,
+                starts[tp],
+                ends[tp],
+                _ISOLATION_LEVELS[self._isolation],
+                started_at=began_at,
+                ended_at=environment.world.now,
+                oldest_generation=oldest.get(tp, oracle.generations[tp.topic]),
+            )
+            if violations:
+                raise ViolationError("; ".join(violations))
 
     def _check_attributes(self, batch: pa.RecordBatch) -> None:
         """Check the columns beside the offset and the value."""

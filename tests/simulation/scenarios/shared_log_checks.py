@@ -129,15 +129,7 @@ class TopicTruth:
 
     def required(self, visible: VisibleEnds) -> Iterator[tuple[int, Entry]]:
         """Return the records that were visible then and that no event has removed since."""
-        if not self.exists or self.environment.oracle.generations[self.topic] != visible.generation:
-            return
-        # Without leader epochs no client can see that a leader was deposed.
-        has_epochs = self.environment.cluster.settings.leader_epochs
-        if not has_epochs and self.environment.oracle.was_deposed(self.topic, visible.at, self.now):
-            return
-        for index, truth in self.partitions(visible.generation):
-            if self._is_leader_hidden(index):
-                continue
+        for index, truth in self._comparable(visible):
             end = visible.ends.get(index, 0)
             for lost in truth.truncations():
                 if lost.at >= visible.at:
@@ -145,6 +137,28 @@ class TopicTruth:
             for entry in truth.records(0, end, self.isolation, self.now):
                 if entry.appended_at <= visible.at:
                     yield index, entry
+
+    def undecided(self, visible: VisibleEnds) -> Iterator[tuple[int, int]]:
+        """Return the offsets that were visible then whose transactions are still open."""
+        for index, truth in self._comparable(visible):
+            start = truth.log_start()
+            if truth.truncations():
+                continue
+            for offset, outcome in truth.outcomes(truth.epoch()).items():
+                if outcome is None and start <= offset < visible.ends.get(index, 0):
+                    yield index, offset
+
+    def _comparable(self, visible: VisibleEnds) -> Iterator[tuple[int, PartitionTruth]]:
+        """Return the partitions whose leaders every client has found since."""
+        if not self.exists or self.environment.oracle.generations[self.topic] != visible.generation:
+            return
+        # Without leader epochs no client can see that a leader was deposed.
+        has_epochs = self.environment.cluster.settings.leader_epochs
+        if not has_epochs and self.environment.oracle.was_deposed(self.topic, visible.at, self.now):
+            return
+        for index, truth in self.partitions(visible.generation):
+            if not self._is_leader_hidden(index):
+                yield index, truth
 
     def _is_leader_hidden(self, index: int) -> bool:
         """Return whether a deposed leader that is cut off reports that the broker of the leader is down."""
@@ -154,17 +168,6 @@ class TopicTruth:
         return target is not None and any(
             image.version < cluster.image.version and target.leader not in image.live_brokers for image in images
         )
-
-    def undecided(self, visible: VisibleEnds) -> Iterator[tuple[int, int]]:
-        """Return the offsets that were visible then whose transactions are still open."""
-        if self.exists and self.environment.oracle.generations[self.topic] == visible.generation:
-            for index, truth in self.partitions(visible.generation):
-                start = truth.log_start()
-                if truth.truncations():
-                    continue
-                for offset, outcome in truth.outcomes(truth.epoch()).items():
-                    if outcome is None and start <= offset < visible.ends.get(index, 0):
-                        yield index, offset
 
     def was_appended(self, partition: int, offset: int, value: bytes | None) -> bool:
         """Whether a partition of any generation ever had this value at an offset."""
