@@ -222,11 +222,11 @@ class AsyncProducer:
         size_bound = _BATCH_OVERHEAD + _RECORD_OVERHEAD
         if key is not None:
             if not isinstance(key, bytes):
-                raise TypeError(f"key must be bytes or None, got {type(key).__name__}")
+                raise TypeError(_not_bytes("key", key))
             size_bound += len(key)
         if value is not None:
             if not isinstance(value, bytes):
-                raise TypeError(f"value must be bytes or None, got {type(value).__name__}")
+                raise TypeError(_not_bytes("value", value))
             size_bound += len(value)
         if headers:
             headers = tuple(headers)
@@ -500,6 +500,10 @@ def _warn_of_incomplete_records(reference: weakref.ref[AsyncProducer]) -> None:
             count,
             ", ".join(sorted(topics)),
         )
+
+
+def _not_bytes(name: str, given: object) -> str:
+    return f"{name} must be bytes or None, got {type(given).__name__}: encode it, or set {name}_serde of a KafkaTable"
 
 
 def _call(callback: Callable[[], None]) -> None:

@@ -142,6 +142,15 @@ def test_invalid_arguments_are_errors_of_the_caller(
         cluster.async_producer().send(**{"topic": "t", "key": b"k", "value": b"v", **given})
 
 
+@pytest.mark.parametrize("given", ["key", "value"])
+def test_a_str_has_to_be_encoded(cluster: ProducerCluster, given: str) -> None:
+    arguments: dict[str, Any] = {"key": b"k", "value": b"v", given: "text"}
+    with pytest.raises(
+        TypeError, match=f"^{given} must be bytes or None, got str: encode it, or set {given}_serde of a"
+    ):
+        cluster.async_producer().send("t", **arguments)
+
+
 def test_the_greatest_partition_and_timestamp_are_valid(cluster: ProducerCluster) -> None:
     greatest = (1 << 63) - 1
     producer = cluster.async_producer()
