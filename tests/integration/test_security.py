@@ -396,7 +396,7 @@ def test_a_client_certificate_of_another_ca(secured: EmbeddedKafka, version: str
     ("listener", "protocol", "error_type", "advice"),
     [
         ("SSL", "PLAINTEXT", ProtocolError, "set kafka.security.protocol to SSL"),
-        ("PLAINTEXT", "SSL", BrokerUnreachableError, "set kafka.security.protocol to PLAINTEXT"),
+        ("PLAINTEXT", "SSL", TlsError, "Set kafka.security.protocol to PLAINTEXT"),
         ("SASL_PLAINTEXT", "PLAINTEXT", BrokerUnreachableError, "set kafka.security.protocol to SASL_PLAINTEXT"),
         ("PLAINTEXT", "SASL_PLAINTEXT", AuthenticationError, "set kafka.security.protocol to PLAINTEXT"),
         ("SASL_SSL", "SASL_PLAINTEXT", ProtocolError, "set kafka.security.protocol to SSL or SASL_SSL"),

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _START_ATTEMPTS = 3
-_FORMAT_TIMEOUT_S = 60.0
+_FORMAT_TIMEOUT_S = 300.0  # only against hangs: it takes 2 s, on an overloaded machine more than a minute
 _STOP_TIMEOUT_S = 60.0
 _KILL_TIMEOUT_S = 10.0
 

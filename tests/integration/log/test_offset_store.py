@@ -422,4 +422,4 @@ def test_misuse_is_an_error(kafka: EmbeddedKafka, make: MakeStore) -> None:
     for given, more in arguments:
         with pytest.raises(OptionError):
             KafkaOffsetStore(*given, **more)
-    assert repr(store) == f"KafkaOffsetStore({store.topic!r}, 'q')"
+    assert repr(store) == f"KafkaOffsetStore({store.topic!r}, 'q', closed)"
