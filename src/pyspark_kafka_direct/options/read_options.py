@@ -62,6 +62,7 @@ _MEANT_SELECTIONS: Final = {
 }
 _START_OPTIONS: Final = (*STARTING_TIMESTAMP_OPTIONS, "startingOffsets")
 _END_OPTIONS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_STREAMS_REJECT: Final = frozenset({"endingoffsets", "endingoffsetsbytimestamp", "offsetranges"})
 _FALLBACK_OPTION: Final = "committedOffsetsFallback"
 _STARTS_BY_FALLBACK: Final = {
     "error": CommittedStart(),
@@ -134,8 +135,9 @@ def parse_columns(options: Mapping[str, str]) -> tuple[bool, PayloadSettings]:
         try:
             settings = parse_stream_options(options)
         except KafkaDirectError as stream_error:
-            if str(stream_error) == str(batch_error):
-                raise
+            # An option that only a batch has decides what was meant.
+            if str(stream_error) == str(batch_error) or _STREAMS_REJECT.intersection(map(str.lower, options)):
+                raise batch_error from None
             raise OptionError(f"in a stream: {stream_error}; in a batch: {batch_error}") from None
     return settings.source.include_headers, settings.payloads
 
