@@ -184,9 +184,7 @@ class RealSystem:
         time.sleep(seconds)
 
     def nonce(self) -> str:
-        from secrets import token_urlsafe
-
-        return token_urlsafe(24)
+        return os.urandom(16).hex()  # as `secrets`, without its imports
 
     def resolve_host(self, host: str, port: int, family: int, flags: int) -> list[Address]:
         try:

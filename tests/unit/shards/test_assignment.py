@@ -139,17 +139,6 @@ def test_unit_parts_have_all_modules() -> None:
     assert not parts[0] & parts[1]
 
 
-def test_unit_part_with_a_missing_id_is_not_run(request: pytest.FixtureRequest) -> None:
-    plugin: Any = request.config.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
-    function = "tests/unit/shards/test_assignment.py::test_the_shard_of_a_test"
-    config: Any = SimpleNamespace(stash={plugin._UNIT_PART: set()}, getoption=lambda name: "")
-    other: Any = SimpleNamespace(nodeid="tests/unit/shards/test_assignment.py::test_all_parts_are_checked")
-    plugin.pytest_collection_modifyitems(config, [other])  # the other functions may be in another part
-    only: Any = SimpleNamespace(nodeid=f"{function}[test0-plain]")
-    with pytest.raises(pytest.UsageError, match=re.escape(f"{function}[test1-plain]: is missing")):
-        plugin.pytest_collection_modifyitems(config, [only])
-
-
 def test_recorded_modules_exist() -> None:
     for shard in (*SHARDS, None):
         modules = durations_of(shard)
