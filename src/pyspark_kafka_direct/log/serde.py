@@ -73,12 +73,12 @@ class TableSerdes(Generic[K, V]):
         """Return a dictionary of the objects; if a key is not hashable, another mapping, which finds keys by bytes."""
         if self._key_serde is _BYTES and self._value_serde is _BYTES:
             return cast("dict[K, V]", raw)
-        keys = {data: self.key(data) for data in raw}
-        values = {data: self.value(raw[data], key) for data, key in keys.items()}
+        items = [(key := self.key(data), self.value(value, key)) for data, value in raw.items()]
         try:
-            return dict(zip(keys.values(), values.values(), strict=True))
+            return dict(items)
         except TypeError:  # such as a list
-            return _BytesMapping(keys, values, self.serialize_key)
+            # The bytes in the topic may differ: another program may write the same JSON with spaces.
+            return _BytesMapping({self.serialize_key(key): (key, value) for key, value in items}, self.serialize_key)
 
     def on_change_of_bytes(self, on_change: Callable[[K, V | None], None]) -> Callable[[bytes, bytes | None], None]:
         """Return a callback that gets bytes; it does not refer to the table, so that an abandoned one is collected."""
@@ -97,27 +97,26 @@ class TableSerdes(Generic[K, V]):
 
 
 class _BytesMapping(Mapping[K, V]):
-    """Keys and values by the bytes of the keys, which are not hashable themselves."""
+    """Keys and values by the bytes that the serde makes of the keys, which are not hashable themselves."""
 
-    def __init__(self, keys: dict[bytes, K], values: dict[bytes, V], serialize_key: Callable[[K], bytes]) -> None:
-        self._keys = keys
-        self._values = values
+    def __init__(self, items: dict[bytes, tuple[K, V]], serialize_key: Callable[[K], bytes]) -> None:
+        self._items = items
         self._serialize_key = serialize_key
 
     def __getitem__(self, key: K) -> V:
         try:
-            return self._values[self._serialize_key(key)]
+            return self._items[self._serialize_key(key)][1]
         except KeyError:
             raise KeyError(key) from None
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._items)
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self._keys.values())
+        return (key for key, _ in self._items.values())
 
     def __eq__(self, other: object) -> bool:  # that of Mapping would hash the keys
-        return isinstance(other, _BytesMapping) and (self._keys, self._values) == (other._keys, other._values)
+        return isinstance(other, _BytesMapping) and self._items == other._items
 
     __hash__ = None  # type: ignore[assignment]
 

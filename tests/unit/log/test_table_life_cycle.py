@@ -116,3 +116,12 @@ def test_keys_that_are_not_hashable(cluster: LogCluster) -> None:
         assert "'position': 10" in repr(snapshot)
     with cluster.table_of(key_serde=Serde.json(), partitions=lambda number: number == 0) as table:
         assert type(table.snapshot()) is dict
+
+
+def test_keys_that_are_not_hashable_nor_written_as_the_serde_writes_them(cluster: LogCluster) -> None:
+    """With spaces, and fields in another order: Kafka Connect does not sort them."""
+    cluster.put(b'["file-source", {"line":2,"filename":"a"}]', b"3")
+    key = ["file-source", {"filename": "a", "line": 2}]
+    with cluster.table_of(key_serde=Serde.json(), value_serde=Serde.json()) as table:
+        assert (list(table.items()), list(table.values())) == ([(key, 3)], [3])
+        assert table.snapshot()[key] == 3
