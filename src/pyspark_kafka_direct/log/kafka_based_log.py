@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-import weakref
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from pyspark_kafka_direct.client.deadline import Deadline
@@ -117,19 +116,13 @@ class KafkaBasedLog:
         self._reads_partition: Callable[[int], bool] = (lambda _: True) if partitions is None else partitions
         self._sent_records: SentRecords | None = None  # None: the log cannot send
         self._finalizer: Finalizer | None = None  # None: not started
-        this = weakref.ref(self)  # the thread refers to the worker; a log that is not stopped must be collected
-
-        def count_completed_sends() -> int:
-            log = this()
-            return 0 if log is None or log._producer is None else log._producer.completed_count
-
+        # The thread refers to the worker, which must not refer to this log: an abandoned log is collected, and stops.
         self._worker = LogWorker(
             topic,
             clients.cluster,
             partition_filter=partitions,
             open_consumer=lambda start: clients.open_consumer(start, callbacks.columns),
             callbacks=callbacks,
-            count_completed_sends=count_completed_sends,
             count_loss=LossCounter(self._system).add,
             read_committed=clients.fetch.isolation_level == "read_committed",
         )
@@ -153,7 +146,7 @@ class KafkaBasedLog:
         try:
             if self._topic_spec is not None:
                 create_topic_if_missing(self._clients.cluster, self.topic, self._topic_spec, deadline)
-            self._producer = self._clients.open_producer()
+            self._producer = self._worker.producer = self._clients.open_producer()
             if self._producer is not None:
                 self._sent_records = SentRecords(self._producer, self._worker, self._reads_partition)
             self._thread.start_thread()

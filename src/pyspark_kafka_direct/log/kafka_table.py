@@ -133,17 +133,7 @@ class KafkaTable(Mapping[K, V]):
         transactional_id: str | None = None,
         start_timeout: float = START_TIMEOUT,
     ) -> None:
-        if isinstance(params, LogClients):
-            clients = params
-        else:
-            if isinstance(params, Mapping):
-                params = {_ISOLATION_LEVEL: "read_committed", **params}
-            clients = LogClients.from_params(params, read_only=read_only)
-        if clients.produce is not None and clients.produce.ignore_keys:
-            raise OptionError(
-                "partitioner.ignore.keys=true is not possible with a table: the records of a key would be in several "
-                "partitions, in no order. Remove it."
-            )
+        clients = _clients_of(params, read_only=read_only)
         self._serdes = TableSerdes(topic, key_serde, value_serde)
         self._start_timeout = start_timeout
         self._system = clients.cluster.pool.system
@@ -330,3 +320,19 @@ class KafkaTable(Mapping[K, V]):
     def _check_partitions(self) -> None:
         if self._state.partition_error is not None:
             raise self._state.partition_error.with_traceback(None)
+
+
+def _clients_of(params: _Params, *, read_only: bool) -> LogClients:
+    """Return the clients of a table, which reads committed records unless the properties have another level."""
+    if isinstance(params, LogClients):
+        clients = params
+    else:
+        if isinstance(params, Mapping):
+            params = {_ISOLATION_LEVEL: "read_committed", **params}
+        clients = LogClients.from_params(params, read_only=read_only)
+    if clients.produce is not None and clients.produce.ignore_keys:
+        raise OptionError(
+            "partitioner.ignore.keys=true is not possible with a table: the records of a key would be in several "
+            "partitions, in no order. Remove it."
+        )
+    return clients

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.log.record_callbacks import LogCallbacks
     from pyspark_kafka_direct.options.settings import IsolationLevel
     from pyspark_kafka_direct.planning.loss_errors import DataLossCause
+    from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
 _log = logging.getLogger("pyspark_kafka_direct.log")
 
@@ -86,7 +87,6 @@ class LogWorker:
         partition_filter: Callable[[int], bool] | None,
         open_consumer: Callable[[ResumePoint], PartitionConsumer],
         callbacks: LogCallbacks,
-        count_completed_sends: Callable[[], int],
         count_loss: Callable[[DataLossCause, Mapping[TopicPartition, int]], None],
         read_committed: bool = False,
     ) -> None:
@@ -97,10 +97,10 @@ class LogWorker:
         self._new_consumer = open_consumer
         self._callbacks = callbacks
         self.pending_reads = PendingReads(self._system)
-        self._count_completed_sends = count_completed_sends
         self._count_loss = count_loss
         self._read_committed = read_committed
         self._blocked_warnings = BlockedPartitionWarnings(cluster, partial(_log.warning, "%s"))
+        self.producer: AsyncProducer | None = None  # whose completed records reads to the end wait for
         self._signal: WakeupSignal | None = None
         self._cancellation: Cancellation | None = None  # of requests; None: not running
         self._consumer: PartitionConsumer | None = None
@@ -236,7 +236,7 @@ class LogWorker:
         backoff.failed(error)
 
     def _send_due_requests(self) -> None:
-        needs_ends = self.pending_reads.activate(self._count_completed_sends())
+        needs_ends = self.pending_reads.activate(0 if self.producer is None else self.producer.completed_count)
         if self._data_loss is not None:
             self._resume_after_loss(self._data_loss)
         if self._consumer is None:
