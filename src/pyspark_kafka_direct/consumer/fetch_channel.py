@@ -51,9 +51,7 @@ class FetchRequestPartition(NamedTuple):
     offset: int
     max_bytes: int  # the first batch of the first partition with records is returned even if larger (KIP-74)
     leader_epoch: int = UNKNOWN_EPOCH  # brokers with another epoch reject the request (KIP-320); -1 disables the check
-    last_fetched_epoch: int = (
-        UNKNOWN_EPOCH  # of the last batch read: lets the broker detect truncation (KIP-595); -1 disables it
-    )
+    last_fetched_epoch: int = UNKNOWN_EPOCH  # of the last batch read, to detect a truncation (KIP-595); -1 disables it
 
 
 class EpochEndOffset(NamedTuple):

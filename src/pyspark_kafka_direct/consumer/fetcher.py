@@ -125,7 +125,7 @@ class RecordHandler(Protocol):
 class FetchRetry(ConfirmedDeadline):
     """Backs off between the fetches of one range, and fails after ``kafkaConsumer.pollTimeoutMs`` without progress.
 
-    Brokers have their own time to confirm or refute a data loss. It starts with the first evidence, and a shorter
+    Brokers have a separate time to confirm or refute a data loss. It starts with the first evidence, and a shorter
     timeout of the user does not end it: otherwise the read could neither skip lost records nor report them.
     """
 

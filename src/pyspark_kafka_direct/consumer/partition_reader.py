@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.planning.data_loss import LeaderLogState
 
 # After so many OFFSET_OUT_OF_RANGE responses in a row for an offset that the log contains, the last fetched epoch is no
-# longer context. A broker that has lost its leader epoch checkpoint rejects such a fetch forever.
+# longer sent. A broker that has lost its leader epoch checkpoint rejects such a fetch forever.
 _OUT_OF_RANGE_BEFORE_EPOCH_RESET = 5
 
 _UNKNOWN_TOPIC_CODES = frozenset(

@@ -41,7 +41,7 @@ class SingleWriter:
     """Writes to a topic in transactions of one transactional id. Any thread may call it; writes run one at a time.
 
     An error of a write ends the claim. To claim again after an unknown outcome could fence a writer that has claimed
-    the id meanwhile, and only the user can tell which of them should write. An expired id is the exception: the
+    the id meanwhile, and only the user knows which of them should write. An expired id is the exception: the
     coordinator returns it if it has no other owner. If the id of a later owner has expired, too, its transactions show
     that there was one.
     """

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.log.log_topic import LogTopic
     from pyspark_kafka_direct.offsets import TopicPartition
 
+_log = logging.getLogger("pyspark_kafka_direct.log")
+
 
 class TableContents:
     """The value of each key. One thread applies records, others read without a lock.
@@ -74,9 +76,6 @@ class TableContents:
             for key in latest:
                 each.pop(key, None)  # type: ignore[arg-type]
         return shared
-
-
-_log = logging.getLogger("pyspark_kafka_direct.log")
 
 
 class TableState:

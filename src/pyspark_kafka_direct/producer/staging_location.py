@@ -26,6 +26,19 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.records import EncodedBatch, WritableBytes
 
+_log = logging.getLogger("pyspark_kafka_direct.producer")
+
+_STAGED_SUFFIX: Final = ".staged"
+_PROBE_FILE: Final = "driver.probe"
+_PROBE_ATTEMPTS, _PROBE_PAUSE = 10, 0.1  # seconds, for another driver that has created the file to write it
+
+_HOUR = 3600.0
+SUPERSEDED_RETENTION_SECONDS: Final = _HOUR  # a run that has ended cannot commit, but its late tasks may still write
+ORPHAN_RETENTION_SECONDS: Final = 7 * 24 * _HOUR  # of all other files
+
+# Of the runs of batch jobs, which end independently of the queries and jobs with the same prefix.
+JOB_RUN_PREFIX: Final = "job:"
+
 _RANGE_BYTES: Final = 8 << 20
 _RANGES: Final = 8  # in memory
 _THREAD_NAME: Final = "pyspark-kafka-direct-staging"
@@ -100,20 +113,6 @@ class ReadAhead:
                 while received_bytes < part.size and (count := source.readinto(view[received_bytes:])):
                     received_bytes += count
         return received_bytes
-
-
-_log = logging.getLogger("pyspark_kafka_direct.producer")
-
-_STAGED_SUFFIX: Final = ".staged"
-_PROBE_FILE: Final = "driver.probe"
-_PROBE_ATTEMPTS, _PROBE_PAUSE = 10, 0.1  # seconds, for another driver that has created the file to write it
-
-_HOUR = 3600.0
-SUPERSEDED_RETENTION_SECONDS: Final = _HOUR  # a run that has ended cannot commit, but its late tasks may still write
-ORPHAN_RETENTION_SECONDS: Final = 7 * 24 * _HOUR  # of all other files
-
-# Of the runs of batch jobs, which end independently of the queries and jobs with the same prefix.
-JOB_RUN_PREFIX: Final = "job:"
 
 
 class StagingLocation:

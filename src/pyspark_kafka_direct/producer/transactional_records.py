@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.consumer.fetcher import RecordHandler
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.options.settings import FetchSettings
     from pyspark_kafka_direct.records import AbortedTransaction
@@ -46,7 +47,7 @@ def has_transactions(cluster: ClusterClient, fetch: FetchSettings, offsets: Offs
 def _read_batches(
     cluster: ClusterClient,
     fetch: FetchSettings,
-    handler: TransactionalRecords | _TransactionFinder,
+    handler: RecordHandler,
     offsets: OffsetRange,
     *,
     from_earliest: bool = False,
