@@ -1,4 +1,4 @@
-"""HTTP requests to schema registries and token endpoints: a deadline for a whole response, no redirects, and proxies.
+"""HTTP requests to schema registries and token endpoints: a deadline, no redirects, proxies, and their errors.
 
 Python's ``urllib`` limits only the time between two pieces of a response. One that never ends would occupy its thread
 and its connection for ever.
@@ -9,34 +9,42 @@ from __future__ import annotations
 import http.client
 import io
 import re
+import ssl
+import urllib.error
 import urllib.request
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from pyspark_kafka_direct.client.security.tls_handshake import tls_context
 from pyspark_kafka_direct.errors import printable
 
 if TYPE_CHECKING:
     import socket
-    import ssl
     from collections.abc import Callable
 
     from _typeshed import WriteableBuffer
 
     from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.options.security_settings import TlsSettings
 
 _TUNNEL_STATUS: Final = re.compile(r"Tunnel connection failed: ([1-9][0-9]{2})\b")  # of http.client
 
 
-def build_opener(deadline: Deadline, context: ssl.SSLContext | None = None) -> urllib.request.OpenerDirector:
-    """Return an opener for one request, which ends with the deadline.
+def request_opener(url: str, tls: TlsSettings, deadline: Deadline) -> Callable[[urllib.request.Request], Any]:
+    """Return a function that sends a request to a server and returns its response.
 
     Args:
-        deadline: Reading the response fails with a ``TimeoutError`` after it.
-        context: That of an ``https`` URL. Without one, a proxy with TLS is checked with the CAs of the machine.
+        url: Of the server. If it is not ``https``, a proxy with TLS is checked with the CAs of the machine.
+        tls: Of an ``https`` URL.
+        deadline: Reading a response fails with a ``TimeoutError`` after it.
     """
-    return urllib.request.build_opener(_HttpHandler(deadline), _HttpsHandler(deadline, context), _NoRedirects())
+    # A context takes tens of milliseconds, which servers without TLS do not need.
+    context = tls_context(tls) if urlsplit(url).scheme == "https" else None
+    opener = urllib.request.build_opener(_HttpHandler(deadline), _HttpsHandler(deadline, context), _NoRedirects())
+    # A timeout of 0 would mean a socket that does not block.
+    return lambda request: deadline.system.open_url(opener, request, max(deadline.remaining(), 0.001))
 
 
 def is_transient(status: int) -> bool:
@@ -60,7 +68,7 @@ def through_proxy(proxy: str | None) -> str:
     return "" if proxy is None else f", through the proxy {proxy}"
 
 
-def tunnel_status(error: object) -> int | None:
+def _tunnel_status(error: object) -> int | None:
     """Return the status with which a proxy rejected a connection to another host, or None for another error."""
     found = _TUNNEL_STATUS.match(str(error)) if isinstance(error, OSError) else None
     return None if found is None else int(found[1])
@@ -72,13 +80,39 @@ def invalid_request(error: Exception) -> str:
     return printable(problem if "@" in value else str(error))
 
 
+def failure_reason(error: OSError) -> object:
+    """Return why a connection failed, without the wrapper that ``urllib`` has for it until a request is sent."""
+    return error.reason if isinstance(error, urllib.error.URLError) else error
+
+
+def is_final(reason: object) -> bool:
+    """Return whether a connection would fail for the same reason again."""
+    status = _tunnel_status(reason)
+    return isinstance(reason, ssl.SSLCertVerificationError) or (status is not None and not is_transient(status))
+
+
+def failure_description(reason: object, proxy: str | None, *, timeout_options: str, ca_advice: str) -> str:
+    """Return why a connection failed, for an error whose subject is the server."""
+    status = _tunnel_status(reason)
+    if status is not None:
+        return proxy_rejection(status, proxy)
+    through = through_proxy(proxy)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        problem = printable(reason.verify_message)
+        return f"has a certificate that cannot be verified ({problem}){through}; {ca_advice}"
+    if isinstance(reason, TimeoutError):
+        return f"did not respond in time ({timeout_options}){through}"
+    problem = (reason.strerror if isinstance(reason, OSError) else None) or str(reason)
+    return f"cannot be reached ({printable(problem)}){through}"
+
+
 def proxy_rejection(status: int, proxy: str | None) -> str:
-    """Return what a proxy responded, for errors; ``proxy`` is None if the environment has none."""
+    """Return what a proxy responded, as `failure_description`; ``proxy`` is None if the environment has none."""
     if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
         advice = "; check the user and the password in the environment variable http_proxy or https_proxy"
     else:
         advice = ""
-    return f"{'a proxy' if proxy is None else f'the proxy {proxy}'} returned HTTP {status}{advice}"
+    return f"cannot be reached: {'a proxy' if proxy is None else f'the proxy {proxy}'} returned HTTP {status}{advice}"
 
 
 class _TimedReader(io.RawIOBase):

@@ -480,6 +480,13 @@ def test_hanging_endpoint_times_out() -> None:
         assert "did not respond in time (kafka.sasl.login" in token_error(short_timeouts).message
 
 
+def test_an_endpoint_whose_ca_file_is_missing(tmp_path: Path) -> None:
+    missing = replace(REMOTE.endpoint_tls, truststore_location=str(tmp_path / "ca.pem"))
+    error = token_error(replace(REMOTE, endpoint_tls=missing))
+    assert isinstance(error, OptionError)
+    assert "cannot be read" in error.message
+
+
 # A file, and claims
 
 

@@ -13,7 +13,6 @@ import base64
 import http.client
 import itertools
 import json
-import ssl
 import urllib.error
 import urllib.request
 from http import HTTPStatus
@@ -22,16 +21,17 @@ from urllib.parse import quote, quote_plus, unquote, urlencode, urlsplit
 
 from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.client.http_opener import (
-    build_opener,
+    failure_description,
+    failure_reason,
     invalid_request,
+    is_final,
     is_transient,
     proxy_of,
     proxy_rejection,
+    request_opener,
     through_proxy,
-    tunnel_status,
 )
 from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken, finite_or_none
-from pyspark_kafka_direct.client.security.tls_handshake import tls_context
 from pyspark_kafka_direct.errors import AuthenticationError, OptionError, printable
 from pyspark_kafka_direct.options.security_settings import MASK, Secret
 
@@ -72,24 +72,20 @@ class _TokenEndpoint:
         seconds = (self._oauth.connect_timeout_ms + self._oauth.read_timeout_ms) / 1000
         total_deadline = deadline.limited_to(seconds)
         retry_deadline = total_deadline.limited_to(_MAX_RETRY_SECONDS)
+        open_request = request_opener(self._url, self._oauth.endpoint_tls, total_deadline)
         for attempt in itertools.count():
             pause = _BACKOFF.pause(attempt, deadline.system)
             is_last_attempt = pause >= retry_deadline.remaining()
             try:
-                response_body = self._post(total_deadline)
+                with open_request(self._request()) as response:
+                    response_body = response.read(_MAX_RESPONSE_BYTES)
             except urllib.error.HTTPError as error:
                 with error:  # closes the response
                     if is_last_attempt or not is_transient(error.code):
                         raise self._http_error(error) from None
             except OSError as error:
-                reason = error.reason if isinstance(error, urllib.error.URLError) else error
-                status = tunnel_status(reason)
-                if (
-                    is_last_attempt
-                    or (status is not None and not is_transient(status))
-                    or attempt + 1 == _MAX_CONNECT_ATTEMPTS
-                    or isinstance(reason, ssl.SSLCertVerificationError)  # remains invalid
-                ):
+                reason = failure_reason(error)
+                if is_last_attempt or attempt + 1 == _MAX_CONNECT_ATTEMPTS or is_final(reason):
                     raise self._error(self._failure_description(reason)) from None
             except (http.client.InvalidURL, ValueError) as error:
                 through = through_proxy(self._proxy)
@@ -121,12 +117,12 @@ class _TokenEndpoint:
         forms |= {self._credentials(), self._credentials().rstrip("="), quote_plus(self._credentials())}
         return sorted(forms, key=len, reverse=True)
 
-    def _post(self, limit: Deadline) -> bytes:
+    def _request(self) -> urllib.request.Request:
         oauth = self._oauth
         form = {"grant_type": "client_credentials"}
         if oauth.scope:
             form["scope"] = oauth.scope
-        request = urllib.request.Request(  # noqa: S310 - the settings allow http and https only
+        return urllib.request.Request(  # noqa: S310 - the settings allow http and https only
             self._url,
             data=urlencode(form).encode(),
             method="POST",
@@ -136,10 +132,6 @@ class _TokenEndpoint:
                 "Accept": "application/json",
             },
         )
-        opener = build_opener(limit, tls_context(oauth.endpoint_tls) if request.type == "https" else None)
-        with limit.system.open_url(opener, request, max(limit.remaining(), 0.001)) as response:
-            response_body: bytes = response.read(_MAX_RESPONSE_BYTES)
-            return response_body
 
     def _parse_response(self, response_body: bytes, now: float) -> OAuthBearerToken:
         content = _json_object(response_body)
@@ -153,7 +145,7 @@ class _TokenEndpoint:
 
     def _http_error(self, error: urllib.error.HTTPError) -> AuthenticationError:
         if error.code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:  # token endpoints do not return it
-            return self._error(f"cannot be reached: {proxy_rejection(error.code, self._proxy)}")
+            return self._error(proxy_rejection(error.code, self._proxy))
         content = _json_object(_error_body(error))
         error_fields = (content.get(key) for key in ("error", "error_description"))
         description = ": ".join(field for field in error_fields if isinstance(field, str) and field)
@@ -171,15 +163,9 @@ class _TokenEndpoint:
         return self._error(f"returned HTTP {error.code}{quoted}{through_proxy(self._proxy)}; {advice}")
 
     def _failure_description(self, reason: object) -> str:
-        if isinstance(reason, ssl.SSLCertVerificationError):
-            return f"has a certificate that cannot be verified ({reason.verify_message}); {self._oauth.ca_advice}"
-        if isinstance(reason, TimeoutError):
-            return f"did not respond in time ({self._oauth.timeout_options}){through_proxy(self._proxy)}"
-        status = tunnel_status(reason)
-        if status is not None:
-            return f"cannot be reached: {proxy_rejection(status, self._proxy)}"
-        description = reason.strerror or str(reason) if isinstance(reason, OSError) else str(reason)
-        return f"cannot be reached ({printable(description)}){through_proxy(self._proxy)}"
+        return failure_description(
+            reason, self._proxy, timeout_options=self._oauth.timeout_options, ca_advice=self._oauth.ca_advice
+        )
 
     def _error(self, problem: str) -> AuthenticationError:
         return AuthenticationError(

@@ -14,20 +14,21 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark_kafka_direct.client.http_opener import (
-    build_opener,
+    failure_description,
+    failure_reason,
     invalid_request,
-    is_transient,
+    is_final,
     proxy_of,
     proxy_rejection,
+    request_opener,
     through_proxy,
-    tunnel_status,
 )
-from pyspark_kafka_direct.client.security.tls_handshake import is_connection_closed, tls_context
+from pyspark_kafka_direct.client.security.tls_handshake import is_connection_closed
 from pyspark_kafka_direct.client.system import start_call
 from pyspark_kafka_direct.errors import SchemaRegistryError, SchemaRegistryUnavailableError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.options.security_settings import TlsSettings
@@ -72,10 +73,9 @@ def send_request(
             **headers,
         },
     )
-    # A context takes tens of milliseconds, which registries without TLS do not need.
-    opener = build_opener(deadline, tls_context(tls) if http_request.type == "https" else None)
+    open_request = request_opener(url, tls, deadline)
     system = deadline.system
-    call = start_call(system, lambda: _receive(opener, http_request, deadline), "pyspark-kafka-direct-registry")
+    call = start_call(system, lambda: _receive(open_request, http_request), "pyspark-kafka-direct-registry")
     system.wait_for_future(call, deadline.remaining())
     # No failure is raised here: its traceback would retain this call, and with it the values of the caller, in a cycle.
     failure = call.exception() if call.done() else TimeoutError()
@@ -84,16 +84,15 @@ def send_request(
         raise _registry_error(failure, tls, deadline, proxy)
     status, body = call.result()
     if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:  # registries do not return it
-        raise SchemaRegistryError(f"cannot be reached: {proxy_rejection(status, proxy)}")
+        raise SchemaRegistryError(proxy_rejection(status, proxy))
     return HttpResponse(status, _parse_json(body), proxy)
 
 
 def _receive(
-    opener: urllib.request.OpenerDirector, request: urllib.request.Request, deadline: Deadline
+    open_request: Callable[[urllib.request.Request], Any], request: urllib.request.Request
 ) -> tuple[int, bytes]:
     try:
-        # A timeout of 0 would mean a socket that does not block.
-        response = deadline.system.open_url(opener, request, max(deadline.remaining(), 0.001))
+        response = open_request(request)
     except urllib.error.HTTPError as error:  # which is also the response, of a status from 300 on
         response = error
     with response:
@@ -116,10 +115,6 @@ def _parse_json(body: bytes) -> Any:
 
 def _registry_error(error: Exception, tls: TlsSettings, deadline: Deadline, proxy: str | None) -> Exception:
     """Return an error whose message begins with a verb: the caller puts the registry's URL before it."""
-    status = tunnel_status(_reason(error))
-    if status is not None:
-        error_class = SchemaRegistryUnavailableError if is_transient(status) else SchemaRegistryError
-        return error_class(f"cannot be reached: {proxy_rejection(status, proxy)}")
     through = through_proxy(proxy)
     if isinstance(error, _TooLargeError):
         return SchemaRegistryError(f"returned more than {MAX_RESPONSE_BYTES >> 20} MiB{through}")
@@ -128,28 +123,20 @@ def _registry_error(error: Exception, tls: TlsSettings, deadline: Deadline, prox
     if isinstance(error, http.client.HTTPException):
         return SchemaRegistryUnavailableError(f"does not respond with HTTP ({type(error).__name__}){through}")
     if isinstance(error, OSError):
-        found = _connection_error(error, tls, deadline)
-        return type(found)(f"{found.message}{through}")
+        return _connection_error(error, tls, deadline, proxy)
     return error
 
 
-def _reason(error: Exception) -> object:
-    return error.reason if isinstance(error, urllib.error.URLError) else error
-
-
-def _connection_error(error: OSError, tls: TlsSettings, deadline: Deadline) -> SchemaRegistryError:
-    reason = _reason(error)
-    if isinstance(reason, TimeoutError):
-        return SchemaRegistryUnavailableError(f"did not respond in time ({deadline.setting})")
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        return SchemaRegistryError(
-            f"has a certificate that cannot be verified ({printable(reason.verify_message)}); set its CA in "
-            f"{tls.prefix}ssl.truststore.certificates or {tls.prefix}ssl.truststore.location"
-        )
+def _connection_error(error: OSError, tls: TlsSettings, deadline: Deadline, proxy: str | None) -> SchemaRegistryError:
+    reason = failure_reason(error)
+    ca_advice = f"set its CA in {tls.prefix}ssl.truststore.certificates or {tls.prefix}ssl.truststore.location"
+    problem = failure_description(reason, proxy, timeout_options=deadline.setting, ca_advice=ca_advice)
+    if is_final(reason):
+        return SchemaRegistryError(problem)
     if isinstance(reason, ssl.SSLError) and not is_connection_closed(reason):
         return SchemaRegistryError(
             f"failed the TLS handshake ({printable(reason.reason or 'no reason')}); check whether the URL has to begin "
             f"with http, and whether the registry requires a client certificate ({tls.prefix}ssl.keystore.location)"
+            f"{through_proxy(proxy)}"
         )
-    description = (reason.strerror if isinstance(reason, OSError) else None) or str(reason)
-    return SchemaRegistryUnavailableError(f"cannot be reached ({printable(description)})")
+    return SchemaRegistryUnavailableError(problem)
