@@ -10,6 +10,7 @@ import re
 from functools import partial
 from typing import Final
 
+from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.config_option import APIS, ConfigOption
 from pyspark_kafka_direct.options.value_types import (
     BOOLEAN,
@@ -28,8 +29,21 @@ from pyspark_kafka_direct.options.value_types import (
 # Java's Utils.HOST_PORT_PATTERN: an optional scheme, a host (IPv6 in brackets), a port.
 HOST_PORT: Final = re.compile(r"(?:[0-9A-Za-z\-%._]*://)?\[?([0-9A-Za-z\-%._:]+)\]?:([0-9]{1,5})")
 
+
+class _ServerList(ListOf):
+    __slots__ = ()
+
+    def parse(self, value: str, name: str) -> tuple[str, ...]:
+        if "@" in value:  # the comma may be part of a password
+            raise OptionError(
+                f"{name} must be {self.entry.expected}, without a user name and a password, so its value is not shown; "
+                "set them in kafka.sasl.jaas.config, or in kafka.sasl.username and kafka.sasl.password"
+            )
+        return super().parse(value, name)
+
+
 connection: Final = partial(ConfigOption, role="connect", apis=APIS, client=True)
-_SERVERS: Final = ListOf(Text(pattern=HOST_PORT, expected="host:port of one or more brokers, separated by commas"))
+_SERVERS: Final = _ServerList(Text(pattern=HOST_PORT, expected="host:port of one or more brokers, separated by commas"))
 _BUFFER_SIZE: Final = Integer(-1, MAX_INT32)
 
 # Java's default sizes of socket buffers are 64 and 128 KiB. A fixed size disables the tuning of the operating system,

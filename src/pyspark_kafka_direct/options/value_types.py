@@ -129,11 +129,6 @@ class ListOf:
     name: ClassVar = "list"
 
     def parse(self, value: str, name: str) -> tuple[str, ...]:
-        if "@" in value and self.entry.pattern is not None:  # the comma may be part of a password
-            raise OptionError(
-                f"{name} must be {self.entry.expected}, without a user name and a password, so its value is not shown; "
-                "set them in kafka.sasl.jaas.config, or in kafka.sasl.username and kafka.sasl.password"
-            )
         entries = (entry.strip() for entry in value.split(","))
         return tuple(self.entry.parse(entry, name) for entry in entries if entry)
 
