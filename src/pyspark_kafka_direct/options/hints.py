@@ -24,23 +24,27 @@ def missing_topic_advice(topic: str, existing: Collection[str], servers: str) ->
     )
 
 
-def is_misspelt(word: str, candidates: Iterable[str]) -> bool:
-    """Return whether a candidate is one edit from the word, or two in a long word; a swap of neighbours is one edit."""
+def is_misspelt(word: str, candidates: Iterable[str], cutoff: float = 0.9) -> bool:
+    """Return whether a candidate is one edit from the word, or two in a long word; a swap of neighbours is one edit.
+
+    A lower cutoff allows more edits.
+    """
     lower, lower_candidates = word.lower(), [candidate.lower() for candidate in candidates]
     return any(_is_one_edit_apart(lower, candidate) for candidate in lower_candidates) or bool(
-        difflib.get_close_matches(lower, lower_candidates, n=1, cutoff=0.9)
+        difflib.get_close_matches(lower, lower_candidates, n=1, cutoff=cutoff)
     )
 
 
 def is_misspelt_setting(name: str, candidates: Iterable[str]) -> bool:
     """Return whether a name with dots has the words of a candidate, and only their spelling differs.
 
-    A name with another word is another setting: vendors have some of their own.
+    A name with another word is another setting: vendors have some that Kafka lacks.
     """
-    words = name.lower().split(".")
+    words = name.split(".")
     return len(words) > 1 and any(
-        len(words) == len(others) and all(map(_resembles, words, others))
-        for others in (candidate.lower().split(".") for candidate in candidates)
+        len(words) == len(others)
+        and all(is_misspelt(word, [other], cutoff=0.8) for word, other in zip(words, others, strict=True))
+        for others in (candidate.split(".") for candidate in candidates)
     )
 
 
@@ -56,10 +60,6 @@ def listed(items: Iterable[object], limit: int = 10, separator: str = ", ") -> s
 def either(words: Sequence[str]) -> str:
     """Return words as alternatives: ``a, b or c``."""
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def _resembles(word: str, other: str) -> bool:
-    return _is_one_edit_apart(word, other) or bool(difflib.get_close_matches(word, [other], cutoff=0.8))
 
 
 def _is_one_edit_apart(one: str, other: str) -> bool:

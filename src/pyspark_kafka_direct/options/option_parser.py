@@ -31,7 +31,7 @@ from pyspark_kafka_direct.options.unsupported_definitions import UNSUPPORTED_OPT
 from pyspark_kafka_direct.options.value_types import Duration, ListOf, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from pyspark_kafka_direct.options.config_option import Api, ConfigOption, Role, SourceKey
     from pyspark_kafka_direct.options.security_settings import Secret
@@ -276,31 +276,16 @@ def parse_config(
     """Parse names and values of options; a value of None means "not given"."""
     required_options, defaults = _defaults(api, source, table)
     values = dict(defaults)
-    first_given: dict[str, tuple[str, str]] = {}  # canonical names to the display name and the value given first
     given_names: dict[str, str] = {}
     strings: dict[str, str] = {}
     warnings: list[str] = []
     rejections: list[str] = []
     unknown: dict[str, UnknownOption] = {}
     ignored_names: list[str] = []
-    for given_name, given_value in given_options.items():
-        if given_value is None:
-            continue
-        name = _check_name(given_name)
-        value = _as_string(given_name, given_value)
-        match = table.find(source, name)
-        option = match.option
-        display_name = match.display_name
-        if option is not None and option.client and not value.strip() and option.default_in(api) is None:
-            continue  # not given: a template for all clients may have empty settings
-        if match.canonical_name in first_given:
-            first_name, first_value = first_given[match.canonical_name]
-            if value != first_value:
-                raise option_messages.duplicate_option(first_name, display_name)
-            continue
-        first_given[match.canonical_name] = display_name, value
+    for name, value, match in _matches(given_options, api, source, table):
+        option, display_name = match.option, match.display_name
         if option is None:
-            unknown_warnings = _unknown_option_warnings(table, api, source, display_name, name.strip())
+            unknown_warnings = _unknown_option_warnings(table, api, source, display_name, name)
             unknown[display_name] = UnknownOption(value, unknown_warnings)
             warnings += unknown_warnings
         elif match.source_key is not None and api in option.apis:
@@ -328,6 +313,29 @@ def parse_config(
     return ParsedConfig(
         api, source, table, values, given_names, strings, tuple(warnings), unknown, tuple(ignored_names)
     )
+
+
+def _matches(
+    given_options: Mapping[str, object], api: Api, source: ConfigSource, table: OptionTable
+) -> Iterator[tuple[str, str, OptionMatch]]:
+    """Return the given names and values, and their options, each option once."""
+    first_given: dict[str, tuple[str, str]] = {}  # canonical names to the display name and the value given first
+    for given_name, given_value in given_options.items():
+        if given_value is None:
+            continue
+        name = _check_name(given_name)
+        value = _as_string(given_name, given_value)
+        match = table.find(source, name)
+        option = match.option
+        if option is not None and option.client and not value.strip() and option.default_in(api) is None:
+            continue  # not given: a template for all clients may have empty settings
+        if match.canonical_name not in first_given:
+            first_given[match.canonical_name] = match.display_name, value
+            yield name.strip(), value, match
+        else:
+            first_name, first_value = first_given[match.canonical_name]
+            if value != first_value:
+                raise option_messages.duplicate_option(first_name, match.display_name)
 
 
 @functools.lru_cache(maxsize=64)

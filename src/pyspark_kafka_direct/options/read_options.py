@@ -31,7 +31,7 @@ from pyspark_kafka_direct.options.offset_specs import (
     precedence_warnings,
     timestamp_warnings,
 )
-from pyspark_kafka_direct.options.option_parser import parse_config
+from pyspark_kafka_direct.options.option_parser import OPTION_TABLE, parse_config
 from pyspark_kafka_direct.options.payload_parser import parse_payloads
 from pyspark_kafka_direct.options.settings import FetchSettings, ReadSettings, SourceSettings
 from pyspark_kafka_direct.options.subscription import (
@@ -62,7 +62,11 @@ _MEANT_SELECTIONS: Final = {
 }
 _START_OPTIONS: Final = (*STARTING_TIMESTAMP_OPTIONS, "startingOffsets")
 _END_OPTIONS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-_STREAMS_REJECT: Final = frozenset({"endingoffsets", "endingoffsetsbytimestamp", "offsetranges"})
+_ONLY_IN_A_BATCH: Final = frozenset(
+    option.name
+    for option in OPTION_TABLE.options
+    if "batch" in option.apis and "stream" not in option.apis and option.unsupported_policy("stream").reject
+)
 _FALLBACK_OPTION: Final = "committedOffsetsFallback"
 _STARTS_BY_FALLBACK: Final = {
     "error": CommittedStart(),
@@ -135,8 +139,9 @@ def parse_columns(options: Mapping[str, str]) -> tuple[bool, PayloadSettings]:
         try:
             settings = parse_stream_options(options)
         except KafkaDirectError as stream_error:
+            names = {OPTION_TABLE.find(ConfigSource.OPTION, name).canonical_name for name in options}
             # An option that only a batch has decides what was meant.
-            if str(stream_error) == str(batch_error) or _STREAMS_REJECT.intersection(map(str.lower, options)):
+            if str(stream_error) == str(batch_error) or names & _ONLY_IN_A_BATCH:
                 raise batch_error from None
             raise OptionError(f"in a stream: {stream_error}; in a batch: {batch_error}") from None
     return settings.source.include_headers, settings.payloads

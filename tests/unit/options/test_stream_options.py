@@ -201,8 +201,9 @@ def test_a_minimum_above_the_maximum_is_rejected_before_the_kind_of_query_is_kno
 
 def test_options_that_neither_a_batch_nor_a_stream_can_have() -> None:
     base = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
-    with pytest.raises(OptionError, match=r"^endingOffsets must be"):  # only a batch can have it
-        parse_columns({**base, "endingOffsets": "nonsense"})
+    for name in ("endingOffsets", " endingOffsets "):  # only a batch can have it
+        with pytest.raises(OptionError, match=r"^endingOffsets must be"):
+            parse_columns({**base, name: "nonsense"})
     with pytest.raises(InvalidOffsetsError, match="greater than the end offset"):
         parse_columns({**base, "startingOffsets": '{"t":{"0":4}}', "ENDINGOFFSETS": '{"t":{"0":2}}'})
     with pytest.raises(OptionError, match=r"in a stream: startingOffsets=committed requires .*; in a batch: "):
