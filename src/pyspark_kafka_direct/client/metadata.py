@@ -142,9 +142,7 @@ class MetadataSnapshot:
         return MetadataSnapshot(was_reached=True, nodes=response.nodes, cached_topics={**others, **received})
 
     def without_topic(self, name: str) -> MetadataSnapshot:
-        return replace(
-            self, cached_topics={each: self.cached_topics[each] for each in self.cached_topics if each != name}
-        )
+        return replace(self, cached_topics={each: topic for each, topic in self.cached_topics.items() if each != name})
 
 
 def fetch_metadata(connection: Connection, names: Collection[str] | None, deadline: Deadline) -> ClusterMetadata:

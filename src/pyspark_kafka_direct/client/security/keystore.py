@@ -33,9 +33,8 @@ _DER_SEQUENCE: Final = b"\x30"
 _DER_VERSION_3: Final = b"\x02\x01\x03"  # INTEGER 3
 
 # PEM text in settings often has lost, escaped or continued line breaks (`\n`, `\\n`, `\` at the end of lines), and text
-# around the blocks. OpenSSL requires lines of 64
-# characters; Kafka's own reader (DefaultSslEngineFactory) accepts any white space. Keys in the old format have header
-# lines before the base64 ("Proc-Type: 4,ENCRYPTED").
+# around the blocks. OpenSSL requires lines of 64 characters; Kafka's reader (DefaultSslEngineFactory) accepts any white
+# space. Keys in the old format have header lines before the base64 ("Proc-Type: 4,ENCRYPTED").
 _PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----((?:(?!-----BEGIN ).)*?)-----END \1-----", re.DOTALL)
 _PEM_BEGIN: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----")
 _PEM_IN_BASE64: Final = "LS0tLS1CRUdJTi"  # of "-----BEGIN", as in the secrets of Kubernetes
