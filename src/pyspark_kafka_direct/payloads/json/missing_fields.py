@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 from pyspark_kafka_direct.payloads.json.json_values import is_variant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 _Path = tuple[str, ...]
 
@@ -39,24 +40,29 @@ class MissingFields:
         self._batches += 1
         if self._batches > _MAX_BATCHES:  # they may be rare: their warning is not worth the time of all batches
             self._unseen.clear()
-        from pyspark_kafka_direct.options.hints import did_you_mean  # its imports take time, and most tasks need none
-
+            return []
         found: list[str] = []
         objects = _objects(values)
-        for path in self._unseen.copy():
-            parents = [parent for each in objects if isinstance(parent := _inner(each, path[:-1]), dict)]
-            if not parents:  # the field that contains it is missing or null, too
-                continue
+        for outer, paths in itertools.groupby(self._unseen.copy(), lambda path: path[:-1]):
+            parents = [parent for each in objects if isinstance(parent := _inner(each, outer), dict)]
             names = {name for parent in parents for name in parent}
-            others = {name for name in names if (*path[:-1], name) not in self._wanted}
-            hint = did_you_mean(path[-1], others) if len(others) <= _MAX_NAMES else ""
-            is_missing = path[-1] not in names
-            if is_missing and (hint or (others and len(parents) == _SAMPLE)):
-                found.append(f"no value has the field {'.'.join(path)!r}, so it is null{hint or '; check its name'}")
-            elif is_missing:  # later values may have it
-                continue
-            self._unseen.remove(path)
+            others = {name for name in names if (*outer, name) not in self._wanted}
+            advice = "; check its name" if others and len(parents) == _SAMPLE else ""
+            for path in paths:
+                if path[-1] in names:
+                    self._unseen.remove(path)
+                elif hint := _hint(path[-1], others) or advice:  # otherwise, later values may have it
+                    found.append(f"no value has the field {'.'.join(path)!r}, so it is null{hint}")
+                    self._unseen.remove(path)
         return found
+
+
+def _hint(name: str, others: Collection[str]) -> str:
+    if not 0 < len(others) <= _MAX_NAMES:
+        return ""
+    from pyspark_kafka_direct.options.hints import did_you_mean  # its imports take time, and most tasks need none
+
+    return did_you_mean(name, others)
 
 
 def _paths(fields: Iterable[pa.Field], outer: _Path) -> Iterator[_Path]:
