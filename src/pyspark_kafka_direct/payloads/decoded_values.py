@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 MAX_SCHEMA_DEPTH: Final = 60
 """Levels of structs and arrays in a schema. PyArrow exports at most 64, those of a batch and a VARIANT included."""
 
+MAX_COLUMN_TYPES: Final = 20_000
+"""Types of a column whose fields follow from a schema, in which a part counts as often as it is used."""
+
 MAX_DECODED_BYTES: Final = 128 << 20
 """The limit of a batch of decoded values.
 

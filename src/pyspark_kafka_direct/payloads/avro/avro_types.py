@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from pyspark_kafka_direct.payloads.decoded_values import MAX_COLUMN_TYPES
+
 MAX_SCHEMA_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 58
 """Levels of a schema. PyArrow exports at most 64, in which a map has two."""
 
-MAX_TYPES: Final = 20_000
-"""Types of a column, in which a named type of its schema counts as often as it is used."""
-
-MAX_SCHEMA_TYPES: Final = 10 * MAX_TYPES
+MAX_SCHEMA_TYPES: Final = 10 * MAX_COLUMN_TYPES
 """Types of a schema, most of which a query does not read. A named type counts as often as it is used."""
 
 MAX_NAME_CHARACTERS: Final = 1000

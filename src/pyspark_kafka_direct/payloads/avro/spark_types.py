@@ -7,7 +7,6 @@ from typing import Final
 from pyspark_kafka_direct.options.payload_settings import WANTED_FIELDS
 from pyspark_kafka_direct.payloads.avro.avro_types import (
     MAX_PRECISION,
-    MAX_TYPES,
     ArrayType,
     AvroSchemaError,
     AvroType,
@@ -20,6 +19,7 @@ from pyspark_kafka_direct.payloads.avro.avro_types import (
     UnionType,
     without_null,
 )
+from pyspark_kafka_direct.payloads.decoded_values import MAX_COLUMN_TYPES
 
 _PRIMITIVES: Final = {
     "null": "void",
@@ -73,10 +73,10 @@ class _Types:
     def ddl(self, avro_type: AvroType | None, path: str, records: tuple[str, ...]) -> str:
         """Return the DDL of a type without null, which is in some records."""
         self._count += 1
-        if self._count > MAX_TYPES:
+        if self._count > MAX_COLUMN_TYPES:
             raise AvroSchemaError(
-                f"the column would have more than {MAX_TYPES} types, in which a named type counts as often as it is "
-                f"used; {self._advice}"
+                f"the column would have more than {MAX_COLUMN_TYPES} types, in which a named type counts as often as "
+                f"it is used; {self._advice}"
             )
         logical = None if avro_type is None else logical_type(avro_type)
         if logical and logical.name == "decimal":

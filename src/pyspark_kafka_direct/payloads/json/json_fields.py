@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from pyspark_kafka_direct.errors import printable
-from pyspark_kafka_direct.payloads.decoded_values import MAX_SCHEMA_DEPTH
+from pyspark_kafka_direct.payloads.decoded_values import MAX_COLUMN_TYPES, MAX_SCHEMA_DEPTH
 from pyspark_kafka_direct.payloads.json.json_schema import CHOICES, JsonSchema, as_list, properties
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.payloads.json.json_schema import Node
 
-_MAX_TYPES: Final = 20_000
 _MAX_LOOKUPS: Final = 1_000_000  # of the properties of one object in the schemas that hold for it
 _NONE: Final[frozenset[int]] = frozenset()
 _STRING: Final = "string"
@@ -116,8 +115,8 @@ class _Fields:
 
     def _check(self, parts: Sequence[Node], path: tuple[str, ...], outer: frozenset[int]) -> None:
         self._count += max(len(parts), 1)
-        if self._count > _MAX_TYPES:
-            self._fail(path, f"the column would have more than {_MAX_TYPES} types")
+        if self._count > MAX_COLUMN_TYPES:
+            self._fail(path, f"the column would have more than {MAX_COLUMN_TYPES} types")
         if len(path) > MAX_SCHEMA_DEPTH:
             self._fail(path, f"it has more than {MAX_SCHEMA_DEPTH} levels")
         for part in parts:

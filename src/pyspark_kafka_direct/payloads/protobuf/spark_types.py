@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.options.payload_settings import WANTED_FIELDS
-from pyspark_kafka_direct.payloads.decoded_values import MAX_SCHEMA_DEPTH
-from pyspark_kafka_direct.payloads.protobuf.proto_types import MAX_TYPES, ProtobufSchemaError
+from pyspark_kafka_direct.payloads.decoded_values import MAX_COLUMN_TYPES, MAX_SCHEMA_DEPTH
+from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchemaError
 from pyspark_kafka_direct.payloads.protobuf.well_known_types import DURATION, TIMESTAMP, WRAPPERS
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ class _Types:
                 f"the message type {messages[0]} has more than {MAX_SCHEMA_DEPTH} levels of messages; {self._advice}"
             )
         self._count += 1
-        if self._count > MAX_TYPES:
-            raise ProtobufSchemaError(f"the message type has more than {MAX_TYPES} fields")
+        if self._count > MAX_COLUMN_TYPES:
+            raise ProtobufSchemaError(f"the message type has more than {MAX_COLUMN_TYPES} fields")
         messages = (*messages, message.name)
         prefix = f"{path}." if path else ""
         fields = [field for field in message.fields if field.type != "group"]
