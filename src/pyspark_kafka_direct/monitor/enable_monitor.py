@@ -90,10 +90,10 @@ def enable(spark: SparkSession) -> Monitor:
             )
             listener = MonitorQueryListener(spark, monitor)
             spark.streams.addListener(listener)
-            if getattr(spark, "_jsparkSession", None) is None:
-                _remove_when_main_thread_ends(spark, listener)
             add_monitor(session, monitor)
-            if folder is not None:
+            if folder is None:
+                _remove_when_main_thread_ends(spark, listener)
+            else:
                 _start_loss_receiver(spark, folder)
             if committer is not None:
                 atexit.register(_flush_commits_at_exit, spark, committer)

@@ -59,8 +59,9 @@ def checked_type(ddl: str, option: str) -> str:
     """Return the type of the DDL in an option, which may be the fields of a struct; an OptionError if it is invalid."""
     # In the DDL of all columns, a comment up to the end of the line would hide the columns behind it.
     ddl = _TOKEN.sub(lambda found: " " if found.lastgroup == "comment" else found[0], ddl)
-    _Check(ddl, option).run(is_type=is_type(ddl) or _TYPE.match(ddl) is not None)
-    return ddl if is_type(ddl) else as_type(ddl)
+    found = ddl if is_type(ddl) else as_type(ddl)
+    _Check(ddl, option).run(is_type=found == ddl)
+    return found
 
 
 class _Check:

@@ -70,7 +70,7 @@ class UserFormat(PayloadFormat):
                 f"{side}Format={payload.format} needs the type that its decoder returns: give the column {side} a "
                 f"type with .schema(), or set {side}Schema, for example to 'id bigint, name string', or to binary"
             )
-        return checked_type(ddl, f"{side}Schema")
+        return checked_type(ddl, payload.schema_option)
 
     def column(
         self, payload: SidePayload, settings: PayloadSettings, data_type: pa.DataType, time_zone: str

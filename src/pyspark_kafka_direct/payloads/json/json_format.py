@@ -45,7 +45,7 @@ class JsonFormat(SchemaFormat):
                 f"{side}Schema has the wanted fields and their types, such as 'id bigint, name string', or is variant "
                 f"for any JSON, got {ddl!r}"
             )
-        return checked_type(ddl, f"{side}Schema")
+        return checked_type(ddl, payload.schema_option)
 
     def check_type(self, payload: SidePayload, corrupt_record: str, data_type: pa.DataType) -> None:
         """Raise an error if a column is not a struct of fields that are decoded, or a VARIANT."""

@@ -26,8 +26,7 @@ class Node(NamedTuple):
 
     def members(self, keyword: str) -> list[Node]:
         """Return the schemas in a list, such as that of ``allOf``."""
-        schemas = self.schema.get(keyword)
-        return [self.inner(schema) for schema in schemas] if isinstance(schemas, list) else []
+        return [self.inner(schema) for schema in as_list(self.schema.get(keyword))]
 
     def choices(self, keyword: str) -> list[Node]:
         """Return the schemas in a list of which one holds for a value that is not null."""

@@ -9,7 +9,6 @@ from pyspark.sql.types import DataType, IntegerType, StringType, StructField, St
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.payload_formats import alternatives, format_row
 from pyspark_kafka_direct.options.payload_settings import DECODED_COMMENT, ERROR_COLUMN, WANTED_FIELDS
-from pyspark_kafka_direct.payloads.ddl import checked_type
 from pyspark_kafka_direct.payloads.payload_format import UnexpectedTypeError, payload_format
 from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 from pyspark_kafka_direct.payloads.spark.session_time_zone import session_time_zone
@@ -70,6 +69,8 @@ def decoded_columns(columns: Sequence[str], settings: PayloadSettings) -> Decode
 def parse_ddl(ddl: str, option: str) -> DataType:
     """Return a type that the JVM parses; an OptionError names the option or argument."""
     from pyspark.errors import PySparkException
+
+    from pyspark_kafka_direct.payloads.ddl import checked_type  # planners need it only for columns without .schema()
 
     try:
         return DataType.fromDDL(checked_type(ddl, option))

@@ -95,7 +95,7 @@ def _find_schema(
     if payload.schema is not None:
         name = format_code.schema_name(payload)  # an error if the schema is not valid
         if registry is None:
-            return FoundSchema(payload.schema, source=f"{side}Schema")
+            return FoundSchema(payload.schema, source=payload.schema_option)
         subject = _subject(payload, topic, name)
         format_code.check_registrable(payload)
         return _registered(registry, subject, payload.schema, payloads.auto_register, payload.format)
@@ -103,7 +103,7 @@ def _find_schema(
     try:
         return _version_of_subject(registry, payload, topic)
     except SchemaNotFoundError as error:
-        advice = _advice(payload, payloads.schema_argument or f"{side}Schema", has_type=data_type is not None)
+        advice = _advice(payload, payloads.schema_argument or payload.schema_option, has_type=data_type is not None)
         raise with_advice(error, advice) from None
 
 
