@@ -55,9 +55,6 @@ class WriterMessages:
             return
         reader_schema = source_schema(self.reader)
         reader = reader_schema.message(self.reader.message)
-        if schema is None:
-            named_message(reader_schema, schema_id, indexes, reader.name)
-            return
         writer = named_message(schema, schema_id, indexes, reader.name)
         schemas = schema, writer, reader_schema, reader
         if self.fails_at_new_fields:
@@ -71,10 +68,10 @@ class WriterMessages:
                 "with the other one in a separate query",
             )
 
-    def _writer_schema(self, resolved: ResolvedSchema, where: str) -> ProtobufSchema | None:
-        """Return the schema of a writer; None if it cannot be parsed, and the reader's schema takes its place.
+    def _writer_schema(self, resolved: ResolvedSchema, where: str) -> ProtobufSchema:
+        """Return the schema of a writer; if it cannot be parsed, the one that an option has for the reader.
 
-        That of a registry cannot: it may be another version, whose fields have other types.
+        A reader's schema of the registry cannot replace it: it may be another version, whose fields have other types.
         """
         source = _source(resolved, where)
         try:
@@ -83,7 +80,7 @@ class WriterMessages:
             if not self.is_given:
                 raise _unusable(where, error) from None
             warn_once(f"{where} cannot be parsed: {error}. Its values are read with {self.source}.")
-            return None
+            return source_schema(self.reader)
 
 
 def message_source(resolved: ResolvedSchema, where: str, message: str | None = None) -> ProtobufSource:
