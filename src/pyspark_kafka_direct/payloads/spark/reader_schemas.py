@@ -33,13 +33,15 @@ def with_reader_schemas(settings: PayloadSettings, schema: StructType | None = N
         return settings
     comments = {} if schema is None else {field.name.lower(): field.metadata.get("comment") for field in schema.fields}
     for payload in (settings.key, settings.value):
-        found, row, comment = payload, format_row(payload.format), comments.get(payload.side) or ""
-        # Once the columns are known, a side without a column needs no schema, nor does JSON, whose fields they are.
-        is_needed = row.uses_registry and (schema is None or payload.side in comments)
+        row, comment = format_row(payload.format), comments.get(payload.side) or ""
+        found = payload
+        # Once the columns are known, JSON needs no schema, because they have its fields, nor does a side without one.
         if row.registry_has_fields:
             is_needed = schema is None and payload.schema is None
             if not payload.has_given_framing and (is_needed or SCHEMA_COMMENT.fullmatch(comment)):
                 found = replace(payload, framing="confluent")  # a writer that registers the schema writes its id, too
+        else:
+            is_needed = row.uses_registry and (schema is None or payload.side in comments)
         if is_needed:
             try:
                 found = _with_reader_schema(found, registry, comment)
