@@ -49,7 +49,7 @@ def test_coordinator_of_a_group_is_looked_up_once(cluster: UnitCluster) -> None:
         group.committed([A])
     assert [(each.key, each.key_type) for each in cluster.received("FindCoordinator")] == [("mine", 0)]
     (metadata,) = cluster.received("Metadata")
-    assert [each.name for each in metadata.topics] == ["t"], "it tells whether a cluster can be reached"
+    assert [each.name for each in metadata.topics] == ["t"], "the client finds out whether a cluster can be reached"
     assert cluster.open_connections <= 2
 
 

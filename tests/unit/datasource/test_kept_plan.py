@@ -74,7 +74,7 @@ def test_a_second_execution_is_logged_once(warnings: Warnings) -> None:
 
 
 def test_nested_executions_of_one_action_are_one(warnings: Warnings) -> None:
-    """A command that writes has an execution of its own, and so has the query in it."""
+    """A command that writes is an execution, and the query in it is another one."""
     reader = load()
     assert warnings.of_tasks(reader, [execution(3, root=3), execution(4, root=3)]) == []
     assert len(warnings.of_tasks(reader, [execution(5, root=5)])) == 1
@@ -86,7 +86,7 @@ def test_tasks_without_an_execution_are_not_counted(warnings: Warnings) -> None:
     assert warnings.of_tasks(reader, [{}, {}, execution(1), {}, None]) == []
 
 
-def test_each_load_has_a_plan_of_its_own(warnings: Warnings) -> None:
+def test_each_load_has_another_plan(warnings: Warnings) -> None:
     first, second = load(), load()
     assert warnings.of_tasks(first, [execution(1)]) == []
     assert warnings.of_tasks(second, [execution(2)]) == []

@@ -1,4 +1,4 @@
-"""Metrics tell a query that has failed from one that was stopped."""
+"""Metrics distinguish a failed query from a stopped one."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_bootstrap_servers_are_required() -> None:
 
 @pytest.mark.parametrize("check", [parse_batch_options, parse_stream_options, parse_columns])
 def test_no_option_at_all_has_arrived(check: Callable[[dict[str, str]], object]) -> None:
-    """Spark does not pass the options of a table; it adds some of its own."""
+    """Spark does not pass the options of a table; it adds other ones."""
     without: list[dict[str, str]] = [{}, {"path": "/warehouse/t"}, {"Path": "/warehouse/t", "queryName": "q"}]
     for options in without:
         with pytest.raises(OptionError, match=r"servers is missing .* No option has arrived.* WITH \(.*TEMPORARY VIEW"):
