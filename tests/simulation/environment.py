@@ -89,8 +89,11 @@ class Environment:
         first = first_broker % len(servers)
         return ConnectionSettings((*servers[first:], *servers[:first]), **changes)
 
-    def client(self, process: SimulatedProcess, *, first_broker: int = 0, **changes: Any) -> ClusterClient:
-        return ClusterClient(self.settings(first_broker=first_broker, **changes), pool=self.pool(process))
+    def client(
+        self, process: SimulatedProcess, *, first_broker: int = 0, retries: int | None = None, **changes: Any
+    ) -> ClusterClient:
+        settings = self.settings(first_broker=first_broker, **changes)
+        return ClusterClient(settings, retries=retries, pool=self.pool(process))
 
     def oldest_generation(self, topic: str, index: int) -> int:
         """Return the oldest generation of a partition that a broker may report."""

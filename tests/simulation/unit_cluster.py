@@ -65,7 +65,7 @@ class UnitCluster:
         self.network.on_request = self._on_request
         self.network.on_response = self._on_response
         self._actions: defaultdict[str, list[Callable[[], object]]] = defaultdict(list)
-        self._changes: dict[str, Callable[[int, dict[str, Any]], Mapping[str, Any]]] = {}
+        self._changes: dict[str, Callable[[int, dict[str, Any]], Mapping[str, Any]] | None] = {}
         self._connection = dict(connection or {})
         self._sequences: dict[tuple[TopicPartition, int], int] = {}
         for name, partitions in topics.items():
@@ -96,6 +96,7 @@ class UnitCluster:
         return self.environment.pool(self.process)
 
     def client(self, **settings: Any) -> ClusterClient:
+        """Return a client; ``first_broker`` and ``retries`` are no settings."""
         return self.environment.client(self.process, **{**self._connection, **settings})
 
     def sleep(self, seconds: float) -> None:
@@ -121,6 +122,9 @@ class UnitCluster:
     def topic_id(self, topic: str) -> UUID:
         return self.cluster.topics[topic].topic_id
 
+    def topic_name(self, topic_id: UUID) -> str:
+        return next(name for name, topic in self.cluster.topics.items() if topic.topic_id == topic_id)
+
     def append(self, tp: TopicPartition, count: int, *, producer_id: int = -1, size: int = 0) -> None:
         """Append a batch, of a transaction if it has a producer id; values name the leader epoch and the offset."""
         target, end = self.partition(tp), self.log(tp).end
@@ -131,6 +135,11 @@ class UnitCluster:
         sequence = self._sequences.get((tp, producer_id), 0)
         self._sequences[tp, producer_id] = sequence + count
         self.cluster.append(tp, values, producer=(producer_id, 0, sequence), transactional=True)
+
+    def append_each(self, tp: TopicPartition, count: int) -> None:
+        """Append batches of one record, so that the log can be truncated between any two."""
+        for _ in range(count):
+            self.append(tp, 1)
 
     def end_transaction(self, tp: TopicPartition, producer_id: int, *, commit: bool) -> None:
         self.cluster.append_marker(tp, producer_id, 0, commit=commit)
@@ -185,9 +194,7 @@ class UnitCluster:
 
         It is for responses that a broker sends at rare moments, and for which there is no event.
         """
-        self._changes.pop(api, None)
-        if change is not None:
-            self._changes[api] = change
+        self._changes[api] = change
 
     def connect_fault(self, kind: str, *, repeats: int = 1) -> None:
         """Let something happen to the next connects."""
@@ -215,9 +222,8 @@ class UnitCluster:
 
     def fetched(self) -> list[tuple[TopicPartition, int]]:
         """Return partitions and offsets of all Fetch requests that brokers have handled, in their order."""
-        names = {topic.topic_id: name for name, topic in self.cluster.topics.items()}
         return [
-            (TopicPartition(topic.topic or names[topic.topic_id], each.partition), each.fetch_offset)
+            (TopicPartition(topic.topic or self.topic_name(topic.topic_id), each.partition), each.fetch_offset)
             for request in self.received("Fetch")
             for topic in request.topics
             for each in topic.partitions

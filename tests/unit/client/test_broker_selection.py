@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.simulation.cluster.coordinators import GROUP, Coordinators
 from tests.simulation.unit_cluster import UnitCluster
+from tests.unit.client.witness_cluster import pause
 
 from pyspark_kafka_direct.client.broker_selection import attempt_timeout, broker_timeout, order_brokers
-from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
@@ -17,6 +17,8 @@ from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
 
 TOPIC = "flights"
 PARTITION = TopicPartition(TOPIC, 0)
@@ -31,12 +33,6 @@ def three() -> Iterator[UnitCluster]:
         cluster.pool.rotation = 0.0
         cluster.append(PARTITION, 42)
         yield cluster
-
-
-def freeze(cluster: UnitCluster, *brokers: int, seconds: float = 500.0) -> None:
-    """Let brokers accept connections and requests, but not respond."""
-    for broker in brokers:
-        cluster.event("pause_broker", broker=broker - 1, seconds=seconds)
 
 
 def latest(client: ClusterClient) -> int:
@@ -70,7 +66,7 @@ def test_only_last_broker_gets_full_timeout() -> None:
 def test_a_broker_that_does_not_respond_is_avoided_until_it_does(three: UnitCluster) -> None:
     client = three.client()
     client.topics([TOPIC])
-    freeze(three, 1, seconds=50)
+    pause(three, 1, seconds=50)
     started = three.now
     assert TOPIC in client.topics([TOPIC])
     assert 3 <= three.now - started < 3.1, "a tenth of request.timeout.ms"
@@ -94,7 +90,7 @@ def test_timeout_closes_other_connections_to_the_broker(three: UnitCluster) -> N
     other = three.pool.acquire(client.settings, *ADDRESSES[1], deadline)
     for connection in (*acquired, other):
         three.pool.release(connection)
-    freeze(three, 1)
+    pause(three, 1, seconds=500)
     assert TOPIC in client.topics([TOPIC])
     assert all(connection.closed for connection in acquired)
     assert not other.closed
@@ -104,9 +100,9 @@ def test_timeout_closes_other_connections_to_the_broker(three: UnitCluster) -> N
 
 @pytest.mark.parametrize("retries", [3, None])
 def test_offset_requests_fail_over_from_unresponsive_leader(three: UnitCluster, retries: int | None) -> None:
-    client = ClusterClient(three.client().settings, retries=retries, pool=three.pool)
+    client = three.client(retries=retries)
     assert latest(client) == 42
-    freeze(three, 1)
+    pause(three, 1, seconds=500)
 
     def elect() -> None:
         three.elect(PARTITION, 2)
@@ -125,7 +121,7 @@ def test_slow_leaders_have_time_if_there_is_no_other_try_or_a_timestamp_is_reque
     three: UnitCluster, position: int
 ) -> None:
     """A task tries only once, and a leader has to search its log for a timestamp."""
-    client = ClusterClient(three.client().settings, retries=0 if position == LATEST else None, pool=three.pool)
+    client = three.client(retries=0 if position == LATEST else None)
     three.every("ListOffsets", "delay_response", seconds=15)
     assert client.offsets({PARTITION: position})[PARTITION] == (42 if position == LATEST else 0)
     assert three.sent("ListOffsets") == 1
@@ -136,10 +132,10 @@ def test_a_bootstrap_server_that_does_not_respond_is_skipped(three: UnitCluster,
     if kind == "stop":
         three.event("stop_broker", broker=0, seconds=500)
     elif kind == "freeze":
-        freeze(three, 1)
+        pause(three, 1, seconds=500)
     else:
         three.fault("ApiVersions", "garble_response")
-    client = ClusterClient(three.client().settings, retries=0, pool=three.pool)
+    client = three.client(retries=0)
     started = three.now
     assert TOPIC in client.topics([TOPIC])
     assert three.now - started < 4
@@ -148,13 +144,13 @@ def test_a_bootstrap_server_that_does_not_respond_is_skipped(three: UnitCluster,
 
 def test_slow_cluster_still_responds(three: UnitCluster) -> None:
     three.every("Metadata", "delay_response", seconds=15)
-    assert TOPIC in ClusterClient(three.client().settings, retries=0, pool=three.pool).topics([TOPIC])
+    assert TOPIC in three.client(retries=0).topics([TOPIC])
 
 
 def test_error_names_all_unresponsive_brokers(three: UnitCluster) -> None:
-    freeze(three, 1, 2, 3)
+    pause(three, 1, 2, 3, seconds=500)
     with pytest.raises(BrokerTimeoutError, match="No broker responded in time") as caught:
-        ClusterClient(three.client().settings, retries=0, pool=three.pool).topics([TOPIC])
+        three.client(retries=0).topics([TOPIC])
     for host, port in ADDRESSES:
         assert f"{host}:{port}" in str(caught.value)
 
@@ -165,10 +161,10 @@ def test_coordinator_lookup_falls_back_to_another_broker(three: UnitCluster) -> 
     group = ConsumerGroup(client, "group")
     group.commit({PARTITION: 7})
     assert Coordinators.of(three.cluster).leader(GROUP, "group") == 2
-    freeze(three, 2)
+    pause(three, 2, seconds=500)
     three.event("move_group_coordinators", broker=2, unavailable_seconds=0, loading_seconds=0)
     assert group.committed([PARTITION]) == {PARTITION: 7}
-    freeze(three, 1)
+    pause(three, 1, seconds=500)
     restarted = ConsumerGroup(three.client(), "group")
     restarted.commit({PARTITION: 8})
     assert group.committed([PARTITION]) == {PARTITION: 8}
@@ -179,7 +175,7 @@ def test_requests_end_at_their_deadline(three: UnitCluster) -> None:
     client = three.client()
     group = ConsumerGroup(client, "group")
     group.committed([PARTITION])
-    freeze(three, 1, 2, 3)
+    pause(three, 1, 2, 3, seconds=500)
     for call in (
         lambda: group.committed([PARTITION], deadline=client.deadline(1)),
         lambda: group.commit({PARTITION: 1}, deadline=client.deadline(1)),

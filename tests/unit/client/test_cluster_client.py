@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
+from tests.unit.client.witness_cluster import advertise
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.leader_requests import EARLIEST_LOCAL
@@ -43,19 +44,8 @@ def three() -> Iterator[UnitCluster]:
         yield cluster
 
 
-def with_retries(cluster: UnitCluster, retries: int, **settings: Any) -> ClusterClient:
-    return ClusterClient(cluster.client(**settings).settings, retries=retries, pool=cluster.pool)
-
-
 def latest(client: ClusterClient) -> int:
     return client.offsets({PARTITION: LATEST})[PARTITION]
-
-
-def advertise(cluster: UnitCluster, port: int) -> None:
-    """Let metadata have another port of all brokers."""
-    cluster.change(
-        "Metadata", lambda _, values: {**values, "brokers": [{**each, "port": port} for each in values["brokers"]]}
-    )
 
 
 # Errors of partitions.
@@ -92,7 +82,7 @@ def test_fatal_partition_errors_are_not_retried(cluster: UnitCluster) -> None:
 def test_retriable_errors_raise_after_the_retries(cluster: UnitCluster) -> None:
     cluster.every("ListOffsets", "error", code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     with pytest.raises(BrokerUnreachableError, match="NOT_LEADER_OR_FOLLOWER while listing offsets"):
-        latest(with_retries(cluster, 2))
+        latest(cluster.client(retries=2))
     assert cluster.sent("ListOffsets") == 3
 
 
@@ -126,7 +116,7 @@ def test_log_start_and_end_of_minus_one_are_retried(cluster: UnitCluster, positi
     assert cluster.sent("ListOffsets") == 3
     remaining += [1] * 2
     with pytest.raises(BrokerUnreachableError, match="OFFSET_NOT_AVAILABLE while listing offsets"):
-        with_retries(cluster, 1).offsets({PARTITION: position})
+        cluster.client(retries=1).offsets({PARTITION: position})
     assert cluster.client().offsets({PARTITION: 1 << 50}) == {PARTITION: -1}, "no record has this timestamp"
 
 
@@ -161,7 +151,7 @@ def test_new_leader_is_called_after_a_move(three: UnitCluster, is_dead: bool) ->
 def test_unreachable_leader_error_names_its_advertised_address(cluster: UnitCluster) -> None:
     advertise(cluster, 1)
     with pytest.raises(BrokerUnreachableError, match="Broker 1 advertises this address") as caught:
-        latest(with_retries(cluster, 0))
+        latest(cluster.client(retries=0))
     assert caught.value.broker == "broker-1:1"
 
 
@@ -297,7 +287,7 @@ def test_of_all_topics_only_required_ones_that_are_not_internal_raise_their_erro
 def test_each_round_of_requests_leaves_brokers_more_time() -> None:
     """A broker that does not respond gets a tenth of ``request.timeout.ms``, then twice as much; the last gets all."""
     with UnitCluster({TOPIC: 1}, brokers=2, connection={"connect_timeout_ms": 300_000}) as cluster:
-        client = with_retries(cluster, 2, retry_backoff_ms=0, reconnect_backoff_ms=0)
+        client = cluster.client(retries=2, retry_backoff_ms=0, reconnect_backoff_ms=0)
         client.refresh_brokers()
         cluster.pool.clear()
         cluster.connect_limits.clear()

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 
@@ -39,10 +40,6 @@ def requests(cluster: UnitCluster) -> list[tuple[int, list[int]]]:
         (each.broker, [partition.partition_index for partition in each.values.topics[0].partitions])
         for each in cluster.arrivals("ListOffsets")
     ]
-
-
-def with_retries(cluster: UnitCluster, retries: int, **settings: Any) -> ClusterClient:
-    return ClusterClient(cluster.client(**settings).settings, retries=retries, pool=cluster.pool)
 
 
 def test_each_leader_gets_one_request_sent_before_any_wait(cluster: UnitCluster) -> None:
@@ -88,7 +85,7 @@ def test_a_partition_without_a_leader_waits_for_one(cluster: UnitCluster) -> Non
 def test_missing_leader_raises_after_the_retries(cluster: UnitCluster) -> None:
     cluster.event("lose_leader", topic="t", partition=0, seconds=2.0)
     with pytest.raises(BrokerUnreachableError, match="LEADER_NOT_AVAILABLE while listing offsets") as caught:
-        latest(with_retries(cluster, 2), A)
+        latest(cluster.client(retries=2), A)
     assert (caught.value.topic, caught.value.partition) == A
 
 
@@ -132,7 +129,7 @@ def test_deadline_ends_the_retries(cluster: UnitCluster) -> None:
     ids=["the first timeouts are short", "except for timestamps", "and for the last try"],
 )
 def test_timeouts_of_leader_requests(cluster: UnitCluster, position: int, retries: int, timeouts: list[float]) -> None:
-    client = with_retries(cluster, retries, request_timeout_ms=10_000)
+    client = cluster.client(retries=retries, request_timeout_ms=10_000)
     client.topics(["t"])
     ends = [cluster.now]
     cluster.every("ListOffsets", "stall_response")

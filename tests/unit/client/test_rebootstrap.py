@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.errors import BrokerUnreachableError, ProtocolError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
@@ -15,6 +14,8 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
 
 PARTITION, OTHER = TopicPartition("flights", 0), TopicPartition("trains", 0)
 TOPICS = {"flights": 1, "trains": 1}
@@ -74,7 +75,7 @@ def test_the_client_waits_for_metadata(call: str, brokers: int) -> None:
 def test_one_try_includes_all_bootstrap_servers() -> None:
     with UnitCluster(TOPICS, brokers=3) as cluster:
         cluster.event("require_rebootstrap", broker=2, seconds=1000, others=True)
-        client = ClusterClient(cluster.client().settings, retries=1, pool=cluster.environment.pool(cluster.process))
+        client = cluster.client(retries=1)
         assert set(client.topics(TOPICS)) == set(TOPICS)
         assert cluster.sent("Metadata") == 3
 
@@ -83,7 +84,7 @@ def test_one_try_includes_the_bootstrap_servers_after_the_known_brokers() -> Non
     with UnitCluster(TOPICS, brokers=2) as cluster:
         cluster.event("stop_broker", broker=1, seconds=5)
         cluster.sleep(1)
-        client = ClusterClient(cluster.client().settings, retries=0, pool=cluster.pool)
+        client = cluster.client(retries=0)
         client.topics(TOPICS)
         assert set(client.nodes) == {1}
         cluster.sleep(10)

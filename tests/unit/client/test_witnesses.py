@@ -13,6 +13,7 @@ from tests.unit.client.witness_cluster import (
     PARTITION,
     TOPIC,
     UNKNOWN,
+    advertise,
     cluster_of,
     depose,
     end,
@@ -216,9 +217,7 @@ def test_brokers_are_found_again_through_bootstrap_servers(confirms: bool) -> No
     """All brokers have other addresses since the last metadata."""
     with cluster_of(1) as cluster:
         client = cluster.client()
-        cluster.change(
-            "Metadata", lambda _, values: {**values, "brokers": [{**each, "port": 1} for each in values["brokers"]]}
-        )
+        advertise(cluster, 1)
         client.refresh_brokers()
         cluster.change("Metadata", None)
         if confirms:

@@ -60,6 +60,13 @@ def respond(cluster: UnitCluster, code: int, *brokers: int) -> None:
     cluster.change("Metadata", change if brokers else None)
 
 
+def advertise(cluster: UnitCluster, port: int) -> None:
+    """Let metadata have another port of all brokers."""
+    cluster.change(
+        "Metadata", lambda _, values: {**values, "brokers": [{**each, "port": port} for each in values["brokers"]]}
+    )
+
+
 def depose(cluster: UnitCluster, leader: int, *outdated: int) -> None:
     """Elect another leader, and append 50 records there; outdated brokers do not learn of it."""
     stick(cluster, *outdated)

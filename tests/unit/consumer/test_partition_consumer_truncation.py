@@ -105,12 +105,10 @@ def test_truncation_before_the_first_read_is_no_error(cluster: ConsumerCluster) 
 
 
 def test_a_truncation_is_detected_by_the_leader_epoch_of_an_earlier_consumer(cluster: ConsumerCluster) -> None:
-    for _ in range(5):
-        cluster.append(ONE, 1)
+    cluster.append_each(ONE, 5)
     last_epochs = {ONE: cluster.partition(ONE).epoch}
     cluster.truncate(ONE, 3, leader=2)
-    for _ in range(4):
-        cluster.append(ONE, 1)
+    cluster.append_each(ONE, 4)
     with cluster.consumer({ONE: 5}, last_epochs=last_epochs) as consumer:
         assert poll_until_error(consumer, TruncatedError).truncated_to == 3
     with cluster.consumer({ONE: 5}) as consumer:

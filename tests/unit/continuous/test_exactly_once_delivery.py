@@ -52,7 +52,6 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
     from pyspark_kafka_direct.options.settings import WriteSettings
 
@@ -83,10 +82,6 @@ class DeliveryCluster(UnitCluster):
             "kafka.transaction.timeout.ms": "60000",
         }
         return parse_sink_options(given | options, streaming=True)
-
-    @property
-    def pool(self) -> ConnectionPool:
-        return self.environment.pool(self.process)
 
     def delivery(self, source: str = "", max_transaction_seconds: float = 10, **options: str) -> ExactlyOnceDelivery:
         connection = self.options(source).connection if source else None

@@ -141,7 +141,7 @@ class WriterCluster(UnitCluster):
             producer = ProducerIdAndEpoch(acquired.producer_id, acquired.producer_epoch)
             start = StartTask(7, {}, producer=producer)
         factory = KafkaWriterFactory.of(parse_sink_options(given, streaming=True))
-        return factory(TASK, start, self.environment.pool(self.process))
+        return factory(TASK, start, self.pool)
 
     def run_once(self, sink: SinkWriter) -> None:
         sink.run_once()

@@ -85,8 +85,7 @@ class TaskCluster(UnitCluster):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__({"t": 2})
         for tp in BOTH:
-            for _ in range(10):
-                self.append(tp, 1)
+            self.append_each(tp, 10)
         self.start = RunStart(((ONE, TWO),), {ONE: 0, TWO: 5}, 4)
         self.sink = Sink(self)
         self.is_done: Callable[[], bool] = lambda: self.sink.row_count >= 15  # then the user stops the query
@@ -128,7 +127,7 @@ class TaskCluster(UnitCluster):
             "heartbeat_timeout": heartbeat_timeout,
         }
         try:
-            run_task(TaskPlan(**{**task_plan, **changes}), 0, 0, self.environment.pool(self.process))
+            run_task(TaskPlan(**{**task_plan, **changes}), 0, 0, self.pool)
         finally:
             while not run.greenlet.dead:
                 self.sleep(1)
@@ -314,8 +313,7 @@ def test_the_sink_and_the_driver_are_checked_meanwhile_but_not_for_each_batch(
     assert 10 <= len(checks) <= 100
     checks.clear()
     task.start, task.sink = replace(task.start, offsets=task.last.offsets), Sink(task)
-    for _ in range(100):
-        task.append(ONE, 1)
+    task.append_each(ONE, 100)
     task.is_done = lambda: task.sink.row_count == 100
     task.run_task(lambda batch: batch, max_rows=4)
     assert len(checks) < 10, "the function is fast"

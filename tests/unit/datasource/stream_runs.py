@@ -35,7 +35,7 @@ class StreamRun:
             named["subscribe"] = "t"
         kind = LegacyKafkaMicroBatchStream if legacy else KafkaMicroBatchStream
         parsed = parse_stream_options({**named, **options})
-        self.reader = kind(parsed, read_schema(kafka_schema(False)), brokers.environment.pool(brokers.process))
+        self.reader = kind(parsed, read_schema(kafka_schema(False)), brokers.pool)
 
     def initial(self) -> dict[str, Any]:
         return _stored(self.reader.initialOffset())

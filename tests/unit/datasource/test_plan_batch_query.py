@@ -34,7 +34,7 @@ T0 = TopicPartition("t", 0)
 
 def plan(brokers: PlannerCluster, **options: str) -> BatchPlan:
     parsed = parse_batch_options({"kafka.bootstrap.servers": "broker-1:9092", **options})
-    return plan_batch_query(parsed, None, brokers.environment.pool(brokers.process)).plan
+    return plan_batch_query(parsed, None, brokers.pool).plan
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Any:
     def create(
         brokers: PlannerCluster, kind: type[KafkaBatchReader] = KafkaBatchReader, **options: str
     ) -> KafkaBatchReader:
-        pool = brokers.environment.pool(brokers.process)
+        pool = brokers.pool
         monkeypatch.setattr(kafka_batch_reader, "plan_batch_query", partial(plan_batch_query, pool=pool))
         parsed = parse_batch_options({"kafka.bootstrap.servers": "broker-1:9092", **options})
         return kind(parsed, read_schema(kafka_schema(False)))

@@ -44,7 +44,7 @@ class Spark:
         self.properties: dict[str, str] = {}
         self.tasks_ended = 0
         self._task = (0, 0)
-        pool = cluster.environment.pool(cluster.process)
+        pool = cluster.pool
         monkeypatch.setattr(cluster_client, "POOL", pool)
         monkeypatch.setattr(connection_pool, "POOL", pool)
         monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(folder))
@@ -142,8 +142,7 @@ def test_rows_without_a_timestamp_have_the_time_of_the_write(spark: Spark) -> No
     after = int(spark.cluster.process.wall_time() * 1000)
     config = task_settings(spark.cluster.client().settings, FetchSettings())
     task = RangeTask(OffsetRange("t", 0, 0, 1))
-    pool = spark.cluster.environment.pool(spark.cluster.process)
-    [batch] = read_range(*config, task, ("timestamp", "headers"), pool=pool)
+    [batch] = read_range(*config, task, ("timestamp", "headers"), pool=spark.cluster.pool)
     (found,) = batch.to_pylist()
     assert before * 1000 <= pa.scalar(found["timestamp"], pa.timestamp("us", "UTC")).value <= after * 1000
     assert {each["key"]: each["value"] for each in found["headers"]} == {

@@ -45,7 +45,7 @@ def test_a_report_has_the_ranges_and_times_of_the_batch(monkeypatch: pytest.Monk
     reports: list[BatchReport] = []
     with PlannerCluster(40) as brokers:
         brokers.append(T0, 2, producer_id=7)
-        pool = brokers.environment.pool(brokers.process)
+        pool = brokers.pool
         monkeypatch.setattr("pyspark_kafka_direct.client.cluster_client.POOL", pool)
         listener(reports, brokers.environment.settings()).onBatchCompleted(completed({0: None, 1: None}))
         (report,) = reports

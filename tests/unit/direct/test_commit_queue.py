@@ -46,7 +46,7 @@ def cluster() -> Iterator[CommitCluster]:
 def queue(cluster: CommitCluster) -> CommitQueue:
     params = {"bootstrap.servers": "broker-1:9092", "group.id": "shop"}
     strategy = ConsumerStrategies.Subscribe(["t"], params)
-    return create_stream_client(strategy, cluster.environment.pool(cluster.process)).commits
+    return create_stream_client(strategy, cluster.pool).commits
 
 
 def test_nothing_is_sent_before_the_next_batch(cluster: CommitCluster, queue: CommitQueue) -> None:

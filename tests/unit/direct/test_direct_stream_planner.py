@@ -56,7 +56,7 @@ class PlanningCluster(UnitCluster):
         servers = ",".join(f"{host}:{port}" for host, port in self.environment.settings().bootstrap_servers)
         named = {name.replace("_", "."): value for name, value in params.items()}
         strategy = ConsumerStrategies.Subscribe([*topics], {"bootstrap.servers": servers, **named})
-        client = create_stream_client(strategy, self.environment.pool(self.process))
+        client = create_stream_client(strategy, self.pool)
         spec = StreamSpec(strategy, LocationStrategies.PreferConsistent, Limit(limit), 1.0)
         controller = None if rate is None else SimpleNamespace(latest_rate=lambda: rate, initial_rate=0)
         return view(client, spec, cast("RateController | None", controller))

@@ -55,7 +55,7 @@ class NoContext:
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[PlannerCluster]:
     """A cluster that is used by the pool of the process."""
     with PlannerCluster() as brokers:
-        pool = brokers.environment.pool(brokers.process)
+        pool = brokers.pool
         monkeypatch.setattr("pyspark_kafka_direct.client.cluster_client.POOL", pool)
         yield brokers
 

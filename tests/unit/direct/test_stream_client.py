@@ -57,7 +57,7 @@ def view(
     given = {"bootstrap.servers": "broker-1:9092", "isolation.level": isolation_level, **params}
     strategy = ConsumerStrategies.Subscribe(["t"], given)
     spec = StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0)
-    client = create_stream_client(strategy, cluster.environment.pool(cluster.process))
+    client = create_stream_client(strategy, cluster.pool)
     return StreamClusterView(client, spec, None, is_restored=is_restored)
 
 
@@ -177,7 +177,7 @@ def test_a_custom_strategy_reads_its_partitions_while_they_exist() -> None:
     with UnitCluster({"t": 2, "u": 1}) as cluster:
         strategy = Custom()
         spec = StreamSpec(strategy, LocationStrategies.PreferConsistent, TwoASecond(), 5.0)
-        client = create_stream_client(strategy, cluster.environment.pool(cluster.process))
+        client = create_stream_client(strategy, cluster.pool)
         stream = StreamClusterView(client, spec, None)
         missing, unknown = TopicPartition("t", 2), TopicPartition("v", 0)
         u0 = TopicPartition("u", 0)
@@ -195,7 +195,7 @@ def test_backpressure_limits_the_records_of_a_batch(cluster: UnitCluster, rate: 
         controller.batch_completed(2000, 1, 1000, 0)
         controller.batch_completed(4000, 1, 1000, 0)
         assert controller.latest_rate() == rate
-    client = create_stream_client(strategy, cluster.environment.pool(cluster.process))
+    client = create_stream_client(strategy, cluster.pool)
     assert StreamClusterView(client, spec, controller).record_limits({A: 0}, {A: 1000}) == {A: limit}
     assert StreamClusterView(client, spec, None).record_limits({A: 0}, {A: 1000}) is None
 

@@ -71,11 +71,6 @@ class LogCluster(UnitCluster):
         """Append a record of another program."""
         self.cluster.append(tp(partition), [value], keys=[key])
 
-    def append_each(self, tp: TopicPartition, count: int) -> None:
-        """Append batches of one record, so that the log can be truncated between any two."""
-        for _ in range(count):
-            self.append(tp, 1)
-
     def offsets(self, partition: int = 0) -> list[int]:
         """Return the offsets that were delivered, and forget them."""
         found = [offset for number, offset in self.delivered if number == partition]

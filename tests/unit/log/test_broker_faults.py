@@ -94,7 +94,7 @@ def test_a_stop_ends_a_request_that_gets_no_response() -> None:
         assert len(outcome) == 1
         assert cluster.now - began < 1
         assert errors == []
-        pool = cluster.environment.pool(cluster.process)
+        pool = cluster.pool
         assert pool.last_failure_time(("broker-1", 9092)) == 0, "the broker had no time to respond"
 
 

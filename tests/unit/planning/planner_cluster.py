@@ -94,8 +94,7 @@ class PlannerCluster(UnitCluster):
         while self.partition(tp).epoch < 3:  # requests with the old epoch are rejected
             self.elect(tp, 2)
         self.sleep(1)  # until broker 1 is no in-sync replica
-        for _ in range(end):
-            self.append(tp, 1)
+        self.append_each(tp, end)
 
     def depose_leader(self, tp: TopicPartition, *, start: int = 0, end: int | None = None) -> None:
         """Let broker 1 lead a partition in its own view only, with another log; clients ask it first."""
@@ -113,8 +112,7 @@ class PlannerCluster(UnitCluster):
         self.cluster.expand_topic(tp.topic, tp.partition + 1)
         self.elect(tp, 2)
         self.sleep(1)  # until broker 1 is no in-sync replica
-        for _ in range(end):
-            self.append(tp, 1)
+        self.append_each(tp, end)
         self.delete_records(tp, start)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -127,7 +125,7 @@ class PlannerCluster(UnitCluster):
 
 class _RecordingReader(KafkaOffsetReader):
     def __init__(self, settings: ReadSettings, cluster: PlannerCluster) -> None:
-        super().__init__(settings, _LOG, cluster.environment.pool(cluster.process))
+        super().__init__(settings, _LOG, cluster.pool)
         self._recorded = cluster
 
     def warn(self, message: str) -> None:

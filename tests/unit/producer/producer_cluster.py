@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.cluster.produced_batches import read_batch_headers
 from tests.simulation.cluster.transactions import TransactionCoordinator
-from tests.simulation.faults import RequestFault
 from tests.simulation.oracle import READ_UNCOMMITTED
 from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.producer.encoded_batches import encoded
@@ -116,11 +115,7 @@ class ProducerCluster(UnitCluster):
 
     def delay_responses(self, seconds: float) -> None:
         """Let responses to all Produce requests arrive later."""
-        self.network.lasting_faults[self.process, "Produce"] = RequestFault("delay_response", {"seconds": seconds})
-
-    def fault_connect(self, kind: str) -> None:
-        """Let something happen to the next connect."""
-        self.network.connect_faults[self.network.connect_count] = RequestFault(kind)
+        self.every("Produce", "delay_response", seconds=seconds)
 
     # What was sent and written.
 

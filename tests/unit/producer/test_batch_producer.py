@@ -333,7 +333,7 @@ def test_a_connection_is_awaited_for_a_second_even_if_the_records_expire_earlier
     start, outcomes = cluster.now, Outcomes(cluster)
     cluster.sleep(39.5)
     cluster.break_connections(2)
-    cluster.fault_connect("stall_connect")
+    cluster.connect_fault("stall_connect")
     producer.send("t", batch(), callback=outcomes, created_at=start)
     producer.flush()
     assert [at for at, _ in outcomes.failed] == [soon_after(40.5)]

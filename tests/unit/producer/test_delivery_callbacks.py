@@ -261,7 +261,7 @@ def test_a_connection_ends_before_other_batches_expire(cluster: ProducerCluster)
     producer.flush()
     cluster.break_connections()
     cluster.sleep(1)
-    cluster.fault_connect("stall_connect")
+    cluster.connect_fault("stall_connect")
     start = cluster.now
     old, new = RecordingCallback(), RecordingCallback()
     producer.enqueue("t", batch(0), old, start - 15)

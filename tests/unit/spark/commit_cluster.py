@@ -31,10 +31,11 @@ class CommitCluster(UnitCluster):
     @property
     def commits(self) -> list[dict[TopicPartition, int]]:
         """The offsets of all commit requests that the coordinator has accepted, in their order."""
-        names = {topic.topic_id: name for name, topic in self.cluster.topics.items()}
         return [
             {
-                TopicPartition(topic.name or names[topic.topic_id], each.partition_index): each.committed_offset
+                TopicPartition(topic.name or self.topic_name(topic.topic_id), each.partition_index): (
+                    each.committed_offset
+                )
                 for topic in request.topics
                 for each in topic.partitions
             }

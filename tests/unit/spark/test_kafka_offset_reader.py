@@ -38,7 +38,7 @@ def cluster() -> Iterator[UnitCluster]:
 def reader_of(cluster: UnitCluster, **options: str) -> KafkaOffsetReader:
     subscribed = {} if "subscribePattern" in options else {"subscribe": "t"}
     parsed = parse_stream_options({"kafka.bootstrap.servers": "broker-1:9092", **subscribed, **options})
-    return KafkaOffsetReader(parsed, LOG, cluster.environment.pool(cluster.process))
+    return KafkaOffsetReader(parsed, LOG, cluster.pool)
 
 
 def pattern_reader(cluster: UnitCluster, pattern: str) -> KafkaOffsetReader:
@@ -64,7 +64,7 @@ def test_end_offsets_follow_the_isolation_level(cluster: UnitCluster, monkeypatc
         reader = reader_of(cluster, **options)
         assert reader.offsets({T0: LATEST}) == {T0: end}
         assert reader.high_watermarks([T0]) == {T0: 42}
-        pool = cluster.environment.pool(cluster.process)
+        pool = cluster.pool
         monkeypatch.setattr("pyspark_kafka_direct.client.cluster_client.POOL", pool)
         options |= {"kafka.bootstrap.servers": "broker-1:9092", "subscribe": "t"}
         assert fetch_end_offsets(options, [T0]) == {T0: 42}, "where the log ends, for the listener"
