@@ -25,14 +25,13 @@ A shard can be split into parts of whole modules. They take equally long, accord
 
 A shard imports only the modules that ``durations.json`` records for it, and those that it records for no shard. A run
 fails if an imported module has tests of another shard for which it is not recorded. The shard with
-``tests/integration/test_behaviour.py`` imports all modules, because it compares the ids of all tests.
+``tests/integration/test_shards.py`` imports all modules, because it checks the shards of all tests.
 
-Unit tests have no shards, but parts. A part does not import the modules of the others, and compares the ids of its
-tests with the recorded ones:
+Unit tests have no shards, but parts. A part does not import the modules of the others:
 
     pytest --part 1/2 tests/unit tests/simulation
 
-``make check`` leaves out the tests marked ``slow``, and so does not compare ids:
+``make check`` leaves out the tests marked ``slow``:
 
     pytest -m 'not slow' --part 1/2 tests/unit
 """
@@ -60,7 +59,7 @@ _CLUSTERS = {"three_brokers": "cluster", "stoppable_kafka": "broker"}  # fixture
 _DIRECT = "direct"  # the shard, and its folder
 _SECONDS_PER_TEST = 1.0  # of a module of a shard without a recorded duration
 _SECONDS_PER_MODULE = 1.0  # of a module of unit tests without a recorded duration
-_COMPARES_SHARD_IDS = "tests/integration/test_behaviour.py"
+_CHECKS_ALL_SHARDS = "tests/integration/test_shards.py"
 
 
 def shard_of(item: pytest.Item) -> str:
@@ -103,7 +102,7 @@ def of_part(items: Sequence[pytest.Item], part: str | None, durations: Mapping[s
 def modules_to_import(files: Collection[Path], shard: str, recorded: Mapping[str, Collection[str]]) -> set[Path]:
     """Return those of some modules that may have tests of a shard, according to the recorded modules of each shard."""
     own = recorded.get(shard, ())
-    if not own or _COMPARES_SHARD_IDS in own:
+    if not own or _CHECKS_ALL_SHARDS in own:
         return set(files)
     others = _recorded_modules(recorded).difference(own)
     return {file for file in files if file.relative_to(ROOT).as_posix() not in others}

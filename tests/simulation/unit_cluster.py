@@ -136,10 +136,10 @@ class UnitCluster:
         self._sequences[tp, producer_id] = sequence + count
         self.cluster.append(tp, values, producer=(producer_id, 0, sequence), transactional=True)
 
-    def append_each(self, tp: TopicPartition, count: int) -> None:
+    def append_each(self, tp: TopicPartition, count: int, *, size: int = 0) -> None:
         """Append batches of one record, so that the log can be truncated between any two."""
         for _ in range(count):
-            self.append(tp, 1)
+            self.append(tp, 1, size=size)
 
     def end_transaction(self, tp: TopicPartition, producer_id: int, *, commit: bool) -> None:
         self.cluster.append_marker(tp, producer_id, 0, commit=commit)

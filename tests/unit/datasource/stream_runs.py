@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
 from tests.unit.planning.planner_cluster import GROUP
 
 from pyspark_kafka_direct.datasource.legacy_micro_batch_stream import LegacyKafkaMicroBatchStream
@@ -15,6 +16,8 @@ from pyspark_kafka_direct.options.read_options import parse_stream_options
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from tests.unit.planning.planner_cluster import PlannerCluster
+
+LEGACY = pytest.mark.parametrize("legacy", [False, True], ids=["4.2", "4.0"])
 
 
 class StreamRun:

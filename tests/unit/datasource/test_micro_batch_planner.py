@@ -255,8 +255,7 @@ def test_a_limit_in_bytes(cluster: NewCluster) -> None:
     brokers = cluster()
     brokers.cluster.create_topic("t", 2)
     for tp, size in ((T0, 100), (T1, 1000)):
-        for _ in range(100):
-            brokers.append(tp, 1, size=size)
+        brokers.append_each(tp, 100, size=size)
     start = {T0: 0, T1: 0}
     stream = brokers.planner(max_bytes=13_000)
     end = stream.next_end_offsets(start)
@@ -280,8 +279,7 @@ def test_a_limit_in_bytes(cluster: NewCluster) -> None:
 def test_the_record_sizes_of_deleted_topics_are_forgotten(cluster: NewCluster) -> None:
     brokers = cluster()
     brokers.cluster.create_topic("t", 1)
-    for _ in range(3):
-        brokers.append(T0, 1, size=100_000)
+    brokers.append_each(T0, 3, size=100_000)
     stream = brokers.planner(fail=False, max_bytes=10 * 1024)
     start = first_end(stream)
     assert start == {T0: 1}
@@ -298,8 +296,7 @@ def test_a_sample_of_huge_records_counts_immediately(cluster: NewCluster) -> Non
     brokers = cluster()
     brokers.cluster.create_topic("t", 1)
     for size, count in ((100, 500), (1_000_000, 2), (100, 500)):
-        for _ in range(count):
-            brokers.append(T0, 1, size=size)
+        brokers.append_each(T0, count, size=size)
     stream = brokers.planner(max_bytes=10_000)
     tiny = stream.next_end_offsets({T0: 0})[T0]
     assert 50 < tiny < 70

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tests.unit.datasource.stream_runs import StreamRun, at, first_end_at
+from tests.unit.datasource.stream_runs import LEGACY, StreamRun, at, first_end_at
 from tests.unit.planning.planner_cluster import GROUP, NewCluster, PlannerCluster
 
 from pyspark_kafka_direct.datasource import micro_batch_stream_base as module
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 T0 = TopicPartition("t", 0)
-LEGACY = pytest.mark.parametrize("legacy", [False, True], ids=["4.2", "4.0"])
 
 
 def commits(brokers: PlannerCluster) -> list[int]:

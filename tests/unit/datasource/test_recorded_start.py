@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.datasource.stream_runs import StreamRun, at
+from tests.unit.datasource.stream_runs import LEGACY, StreamRun, at
 
 from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
 from pyspark_kafka_direct.datasource.micro_batch_stream_base import to_spark_offset
@@ -29,7 +29,6 @@ OTHER_STARTS = [
     {"startingtimestamp": "5000"},
     {"startingoffsetsbytimestamp": '{"t":{"0":60}}'},
 ]
-LEGACY = pytest.mark.parametrize("legacy", [False, True], ids=["4.2", "4.0"])
 
 
 @LEGACY

@@ -101,7 +101,7 @@ def test_tests_that_no_shard_would_import_are_found() -> None:
 
 
 def test_one_shard_imports_all_modules() -> None:
-    """It compares the ids of all tests, so it also finds each test without a record."""
+    """It checks the shards of all tests, so it also finds each test without a record."""
     files = set((ROOT / "tests" / "integration").rglob("test_*.py"))
     all_imported = [shard for shard in all_durations() if modules_to_import(files, shard, all_durations()) == files]
     assert "plain" in all_imported
