@@ -165,7 +165,8 @@ class ExactlyOnceDelivery(SinkDelivery):
         self._fencing_log.check_newest()
         self._check_cluster()
         self._query_id = query_id
-        # Do not wait for open transactions: they may be this query's own, which `_init_producer_id` aborts.
+        # Do not wait for open transactions: they may be this query's own, which `_init_producer_id` aborts. So an owner
+        # is known from the end of its first transaction on.
         if foreign := foreign_offsets(
             _epoch_offsets(self._group.committed_with_metadata(require_stable=False)), query_id
         ):

@@ -152,6 +152,10 @@ class ExactlyOnceDriver:
             self.end(task)
         self.commit()
 
+    def wait_for_committed_offsets(self) -> None:
+        """Wait until the group has the offsets of committed transactions: brokers confirm a commit earlier."""
+        self.delivery._group.committed_with_metadata(self.partitions)
+
     def close(self) -> None:
         """Close the writers of all runs."""
         for sink in self._all_sinks:

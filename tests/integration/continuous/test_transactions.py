@@ -289,6 +289,7 @@ def test_a_rejected_query_does_not_affect_the_owner_of_its_prefix(query: Query, 
     """Its owner is not fenced, and the other query can use another prefix."""
     first = query.start()
     first.run_epoch(3)
+    first.wait_for_committed_offsets()  # a check sees the owner of the prefix once a broker has ended its transaction
     other = Query(query.servers, tmp_path / "other", query.source, query.output)
     with pytest.raises(TransactionStateError, match="set another transactionalIdPrefix"):
         other.start()
