@@ -47,7 +47,10 @@ TARGETS = {
         (
             "consumer",
             "datasource/test_partition_reader.py",
+            "datasource/test_plan_batch_query.py",
             "direct/test_kafka_rdd_tasks.py",
+            "planning/test_batch_planner.py",
+            "spark/test_blocked_queries.py",
         ),
     ),
     "log": MutationTarget(("log",), ("log",)),

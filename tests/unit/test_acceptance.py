@@ -60,7 +60,7 @@ def test_the_page_names_tests() -> None:
 
 def test_every_row_of_numbers_that_is_named_exists() -> None:
     page = (EVIDENCE / "acceptance.md").read_text("utf-8")
-    ranges = (ROOT / "tests" / "unit" / "datasource" / "test_offset_range_calculator.py").read_text("utf-8")
+    ranges = (ROOT / "tests" / "unit" / "planning" / "test_offset_range_calculator.py").read_text("utf-8")
     names = [name for row in _ROW.findall(page) for name in re.findall(r'"([^"]+)"', row)]
     assert len(names) > 10
     for name in names:

@@ -327,7 +327,7 @@ def test_modules_of_the_kernel_have_no_cycles() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["", ".errors", ".offsets", ".options.read_options", ".datasource.batch_planner", ".options.topic_pattern"],
+    ["", ".errors", ".offsets", ".options.read_options", ".planning.batch_planner", ".options.topic_pattern"],
 )
 def test_importing_is_cheap(module: str) -> None:
     """Spark imports the package at a session's first look for a data source."""

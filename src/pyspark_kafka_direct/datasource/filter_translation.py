@@ -1,4 +1,4 @@
-"""Translation of Spark's pushed filters to those of ``datasource.pushed_filters``."""
+"""Translation of Spark's pushed filters to those of ``planning.pushed_filters``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import datasource as spark
 
-from pyspark_kafka_direct.datasource.pushed_filters import (
+from pyspark_kafka_direct.planning.pushed_filters import (
     Comparison,
     Filter,
     NotNull,
@@ -14,7 +14,7 @@ from pyspark_kafka_direct.datasource.pushed_filters import (
 )
 
 if TYPE_CHECKING:
-    from pyspark_kafka_direct.datasource.pushed_filters import Operator
+    from pyspark_kafka_direct.planning.pushed_filters import Operator
 
 _COMPARISONS: dict[type[spark.Filter], Operator] = {
     spark.EqualTo: "=",

@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_kafka_direct.datasource.offset_range_calculator import split_ranges
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, OffsetRange
 from pyspark_kafka_direct.planning.data_loss import (
@@ -31,6 +30,7 @@ from pyspark_kafka_direct.planning.data_loss import (
     lower_end_offsets,
 )
 from pyspark_kafka_direct.planning.loss_report import LossReport
+from pyspark_kafka_direct.planning.offset_range_calculator import split_ranges
 from pyspark_kafka_direct.planning.offset_reader import (
     MAX_METADATA_RESPONSES,
     OffsetHistory,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.consumer.query_metadata import existing_partitions
 from pyspark_kafka_direct.direct.direct_stream import DirectKafkaInputDStream, create_direct_stream
 from pyspark_kafka_direct.direct.kafka_rdd import KafkaRDD, create_kafka_rdd
 from pyspark_kafka_direct.direct.kafka_record import check_decoders
@@ -20,7 +21,6 @@ from pyspark_kafka_direct.planning.offset_reader import (
     contradicting_metadata_error,
     contradiction_pause,
 )
-from pyspark_kafka_direct.spark.query_metadata import existing_partitions
 from pyspark_kafka_direct.spark.stack_traces import without_stack_trace
 
 if TYPE_CHECKING:

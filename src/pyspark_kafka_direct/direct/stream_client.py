@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.consumer.open_transactions import BlockedPartitionWarnings
+from pyspark_kafka_direct.consumer.query_metadata import existing_partitions
 from pyspark_kafka_direct.direct.commit_queue import CommitQueue
 from pyspark_kafka_direct.direct.consumer_strategies import DiscoversPartitions, requested_starting_offsets
 from pyspark_kafka_direct.direct.direct_stream_planner import (
@@ -31,8 +33,6 @@ from pyspark_kafka_direct.planning.offset_reader import (
     contradiction_pause,
 )
 from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD, required_lookups, resolve_offsets
-from pyspark_kafka_direct.spark.open_transactions import BlockedPartitionWarnings
-from pyspark_kafka_direct.spark.query_metadata import existing_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.deadline import Backoff, Cancellation
+from pyspark_kafka_direct.consumer.open_transactions import BlockedPartitionWarnings
 from pyspark_kafka_direct.errors import (
     DataLossError,
     TopicNotFoundError,
@@ -36,7 +37,6 @@ from pyspark_kafka_direct.planning.data_loss import (
 from pyspark_kafka_direct.planning.loss_errors import truncated_at_unknown_offset_error
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 from pyspark_kafka_direct.planning.open_transactions import REPORT_AFTER
-from pyspark_kafka_direct.spark.open_transactions import BlockedPartitionWarnings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

@@ -168,6 +168,6 @@ def _parse_commit_group(options: Mapping[str, str]) -> CommitGroup | None:
 
 def _connect_group(options: Mapping[str, str], group_id: str) -> ConsumerGroup:
     from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-    from pyspark_kafka_direct.spark.query_metadata import open_stream_cluster
+    from pyspark_kafka_direct.consumer.query_metadata import open_stream_cluster
 
     return ConsumerGroup(open_stream_cluster(options), group_id)

@@ -6,18 +6,18 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.consumer.record_size import sample_record_size
-from pyspark_kafka_direct.errors import KafkaDirectError, TopicNotFoundError
-from pyspark_kafka_direct.offsets import LATEST
-from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions, contradiction_pause
-from pyspark_kafka_direct.spark.loss_counts import LossCounter
-from pyspark_kafka_direct.spark.open_transactions import BlockedPartitionWarnings
-from pyspark_kafka_direct.spark.query_metadata import (
+from pyspark_kafka_direct.consumer.open_transactions import BlockedPartitionWarnings
+from pyspark_kafka_direct.consumer.query_metadata import (
     assigned_partitions,
     existing_partitions,
     fetch_topics,
     open_cluster,
 )
+from pyspark_kafka_direct.consumer.record_size import sample_record_size
+from pyspark_kafka_direct.errors import KafkaDirectError, TopicNotFoundError
+from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.planning.offset_reader import AssignedPartitions, contradiction_pause
+from pyspark_kafka_direct.spark.loss_counts import LossCounter
 
 if TYPE_CHECKING:
     import logging

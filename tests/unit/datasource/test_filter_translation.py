@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import datasource as spark
 
 from pyspark_kafka_direct.datasource.filter_translation import translate_filter
-from pyspark_kafka_direct.datasource.pushed_filters import (
+from pyspark_kafka_direct.planning.pushed_filters import (
     Comparison,
     Filter,
     NotNull,

@@ -60,6 +60,6 @@ def test_a_new_worker_imports_no_planning_modules(tmp_path: Path) -> None:
         "options.settings",
         "options.security_settings",
     }
-    planners = ("datasource.batch_planner", "datasource.micro_batch_planner", "datasource.kafka_batch_reader")
+    planners = ("datasource.micro_batch_planner", "datasource.kafka_batch_reader")
     unwanted = ("planning", "client", "protocol", "consumer", "producer", *planners)
     assert not [each for each in modules if each.startswith(unwanted)]

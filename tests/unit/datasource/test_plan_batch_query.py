@@ -9,12 +9,9 @@ from uuid import UUID
 
 import pytest
 
+from pyspark_kafka_direct.consumer.batch_query import plan_batch_query
 from pyspark_kafka_direct.datasource import kafka_batch_reader
-from pyspark_kafka_direct.datasource.kafka_batch_reader import (
-    FilterPushdownBatchReader,
-    KafkaBatchReader,
-    plan_batch_query,
-)
+from pyspark_kafka_direct.datasource.kafka_batch_reader import FilterPushdownBatchReader, KafkaBatchReader
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.options.read_options import parse_batch_options
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
     from tests.unit.planning.planner_cluster import NewCluster, PlannerCluster
 
     from pyspark_kafka_direct.consumer.range_task import RangeTask
-    from pyspark_kafka_direct.datasource.batch_planner import BatchPlan
+    from pyspark_kafka_direct.planning.batch_planner import BatchPlan
 
 T0 = TopicPartition("t", 0)
 

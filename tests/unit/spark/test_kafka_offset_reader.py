@@ -9,6 +9,7 @@ from pyspark import SparkFiles
 from tests.simulation.cluster.groups import CommittedOffset, GroupCoordinator
 from tests.simulation.unit_cluster import UnitCluster
 
+from pyspark_kafka_direct.consumer.query_metadata import fetch_end_offsets
 from pyspark_kafka_direct.errors import AuthorizationError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.options.read_options import parse_stream_options
@@ -17,7 +18,6 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME
 from pyspark_kafka_direct.spark.loss_counts import MalformedTotal, load_totals
-from pyspark_kafka_direct.spark.query_metadata import fetch_end_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafka_direct.client.metadata import PartitionMetadata, TopicMetadata
+from pyspark_kafka_direct.consumer.query_metadata import existing_partitions, open_stream_cluster
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.spark.query_metadata import existing_partitions, open_stream_cluster
 
 
 def test_the_client_is_created_from_options_with_lower_case_names() -> None:

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from pyspark_kafka_direct.datasource.pushed_filters import (
+from pyspark_kafka_direct.offsets import MAX_OFFSET, OffsetRange, TopicPartition
+from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD
+from pyspark_kafka_direct.planning.pushed_filters import (
     Comparison,
     Filter,
     NotNull,
@@ -19,8 +21,6 @@ from pyspark_kafka_direct.datasource.pushed_filters import (
     UnsupportedFilter,
     push_filters,
 )
-from pyspark_kafka_direct.offsets import MAX_OFFSET, OffsetRange, TopicPartition
-from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.settings import IsolationLevel
     from pyspark_kafka_direct.planning.open_transactions import OpenTransaction
 
-_log = logging.getLogger("pyspark_kafka_direct.spark")
+_log = logging.getLogger("pyspark_kafka_direct.consumer")
 
 _REQUEST_SECONDS: Final = 5.0  # the query waits for these requests, which only a warning needs
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafka_direct.datasource.offset_range_calculator import split_ranges
 from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.planning.offset_range_calculator import split_ranges
 
 Spans = list[tuple[int, int, int]]
 """Ranges as (topic number, from, until)."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
+from pyspark_kafka_direct.consumer.open_transactions import BlockedPartitionWarnings
 from pyspark_kafka_direct.errors import UnsupportedBrokerError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.planning.open_transactions import OpenTransaction
-from pyspark_kafka_direct.spark.open_transactions import BlockedPartitionWarnings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

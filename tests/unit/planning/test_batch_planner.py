@@ -8,8 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from pyspark_kafka_direct.datasource.kafka_batch_reader import plan_batch_query
-from pyspark_kafka_direct.datasource.pushed_filters import Comparison, PushedFilters, push_filters
+from pyspark_kafka_direct.consumer.batch_query import plan_batch_query
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.options.offset_specs import (
@@ -22,11 +21,12 @@ from pyspark_kafka_direct.options.offset_specs import (
 )
 from pyspark_kafka_direct.options.subscription import SubscribeStrategy
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
+from pyspark_kafka_direct.planning.pushed_filters import Comparison, PushedFilters, push_filters
 
 if TYPE_CHECKING:
     from tests.unit.planning.planner_cluster import NewCluster, PlannerCluster
 
-    from pyspark_kafka_direct.datasource.batch_planner import BatchPlan
+    from pyspark_kafka_direct.planning.batch_planner import BatchPlan
 
 T0, T1, T2 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
 EARLIEST_TO_LATEST = [(0, 0, 10), (1, 4, 7)]

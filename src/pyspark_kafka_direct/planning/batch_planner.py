@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from pyspark_kafka_direct.datasource.offset_range_calculator import split_ranges
 from pyspark_kafka_direct.errors import TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.options.offset_specs import ResolvedOffset
 from pyspark_kafka_direct.planning.data_loss import clip_to_log, is_other_topic
+from pyspark_kafka_direct.planning.offset_range_calculator import split_ranges
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 from pyspark_kafka_direct.planning.offset_resolution import RangeSide, required_lookups, resolve_offsets
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from uuid import UUID
 
-    from pyspark_kafka_direct.datasource.pushed_filters import PushedFilters
     from pyspark_kafka_direct.options.offset_specs import OffsetSpec
     from pyspark_kafka_direct.options.settings import ReadSettings
     from pyspark_kafka_direct.planning.loss_errors import SkippedLoss
+    from pyspark_kafka_direct.planning.pushed_filters import PushedFilters
 
 # Requests offsets from the leaders, by partition: EARLIEST, LATEST or a timestamp in ms, for which the result is
 # NO_RECORD if no record has it or a later one.

@@ -1,0 +1,5 @@
+"""Simulated clusters for planners."""
+
+from __future__ import annotations
+
+from tests.unit.planning.planner_cluster import cluster as cluster
