@@ -251,6 +251,10 @@ bench-typed: release-kernel  ## compare typed JSON with Spark's JVM connector an
 bench-schemas: release-kernel  ## compare Avro and Protobuf with Spark's JVM connector, from_avro and to_avro: ten minutes
 	$(BIN)/python -m bench.schemas
 
+.PHONY: bench-queries
+bench-queries: release-kernel  ## compare eight streaming queries on one driver with Spark's JVM connector: five minutes
+	$(BIN)/python -m bench.queries
+
 .PHONY: fmt
 fmt: $(VENV)  ## format everything
 	$(BIN)/ruff check --fix .
