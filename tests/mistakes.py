@@ -84,6 +84,12 @@ MISTAKES: Final = [
     Mistake("No broker at this address", {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": TOPIC}, hidden=_SOON),
     Mistake("A topic's name is misspelt", {**_AT, "subscribe": "flihgts"}),
     Mistake("An option's name is misspelt", {**_READ, "startingOffset": "earliest"}),
+    Mistake("An option's name with underscores", {"kafka_bootstrap_servers": "BROKER", "subscribe": TOPIC}),
+    Mistake("A list of topics without commas", {**_AT, "subscribe": "flights orders"}),
+    Mistake(
+        "The path of a schema instead of its text",
+        {**_READ, "valueFormat": "avro", "valueSchema": "schemas/flight.avsc"},
+    ),
     Mistake("Two options that select topics", {**_READ, "assign": '{"flights":[0]}'}),
     Mistake("Offsets that are not JSON", {**_READ, "startingOffsets": '{"flights":{"0":5}'}),
     Mistake("Offsets outside the log", {**_READ, "startingOffsets": '{"flights":{"0":100}}'}),
