@@ -55,6 +55,7 @@ from pyspark_kafka_direct.errors import (
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
+    from pyspark_kafka_direct.arrow.reader import read_arrow
     from pyspark_kafka_direct.datasource.dead_letters import dead_letters
     from pyspark_kafka_direct.datasource.foreach_batch import foreach_batch_writer
     from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider as DefaultSource
@@ -110,6 +111,7 @@ __all__ = [
     "enable",
     "error_of",
     "foreach_batch_writer",
+    "read_arrow",
     "stop_at_signal",
 ]
 
@@ -121,6 +123,7 @@ _LAZY = {
     "enable": ("monitor", "enable"),
     "error_of": ("spark.error_parser", "error_of"),
     "foreach_batch_writer": ("datasource.foreach_batch", "foreach_batch_writer"),
+    "read_arrow": ("arrow.reader", "read_arrow"),
     "stop_at_signal": ("spark.stop_at_signal", "stop_at_signal"),
 }
 

@@ -47,14 +47,15 @@ ALLOWED_PACKAGES: dict[str, frozenset[str]] = {
     "consumer": CLIENT_AND_RECORDS,
     # An exactly-once write reads the last sink state record before it continues.
     "producer": CLIENT_AND_RECORDS | {"consumer"},
+    "arrow": BELOW_SPARK | {"payloads", "payloads.registry"},
     "spark": BELOW_SPARK | PAYLOADS,
     **dict.fromkeys(APIS, BELOW_APIS),
     "broker": frozenset({"errors"}),
-    "cli": BELOW_APIS | {*APIS, "broker"},
+    "cli": BELOW_APIS | {*APIS, "arrow", "broker"},
     "daemon": frozenset(),
     "functions": BELOW_APIS,
     # The package itself: names of the pure packages at once, everything else lazily (tested below).
-    "__init__": BELOW_APIS | {*APIS},
+    "__init__": BELOW_APIS | {*APIS, "arrow"},
 }
 """Package, or a part with separate rules, to the packages that it may import, apart from itself."""
 
@@ -62,7 +63,7 @@ ALLOWED_LIBRARIES: dict[str, frozenset[str]] = {
     "kafka": frozenset(),
     "confluent_kafka": frozenset(),
     "pyarrow": frozenset(
-        {"records", "payloads", "payloads.spark", "consumer", "producer", "spark", *APIS, "cli", "functions"}
+        {"records", "payloads", "payloads.spark", "consumer", "producer", "arrow", "spark", *APIS, "cli", "functions"}
     ),
     # broker/ resolves Kafka's jars with the Ivy that PySpark ships.
     "pyspark": frozenset({"payloads.spark", "spark", *APIS, "broker", "cli", "daemon", "functions"}),
@@ -175,6 +176,10 @@ def test_packages_import_only_what_is_below_them(file: Path) -> None:
         ("consumer", "from pyspark.sql import SparkSession"),
         ("consumer", f"from {PACKAGE}.datasource import batch"),
         ("consumer", f"from {PACKAGE}.spark import worker"),
+        ("arrow", f"from {PACKAGE}.spark.loss_channel import x"),
+        ("arrow", f"from {PACKAGE}.payloads.spark import payload_schema"),
+        ("arrow", "import pyspark"),
+        ("spark", f"from {PACKAGE}.arrow import reader"),
         ("spark", f"from {PACKAGE}.direct import KafkaUtils"),
         ("datasource", f"from {PACKAGE}.direct import KafkaUtils"),
         ("direct", f"from {PACKAGE}.log import KafkaTable"),

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.payload_settings import ERROR_COLUMN
 from pyspark_kafka_direct.options.security_settings import PLAINTEXT
+from pyspark_kafka_direct.payloads.record_columns import checked_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark_kafka_direct.options.security_settings import SecuritySettings
     from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
-
-# The columns of the data source without includeHeaders.
-_DEFAULT_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
 class ArrowColumns(NamedTuple):
@@ -39,7 +37,7 @@ def arrow_columns(
     ``payloads`` are the arguments with names of the data source's options. ``topic`` is that of all ranges, or ``None``
     if they have several: a registry finds a schema by the topic. ``security`` are the settings of the brokers.
     """
-    names = _DEFAULT_COLUMNS if columns is None else _checked_names(columns)
+    names = checked_columns(columns, "arrow(columns=...)")
     if options is not None and not isinstance(options, Mapping):
         raise OptionError(f"arrow(options=...) takes a dict of names and values, got {type(options).__name__}")
     if ERROR_COLUMN not in names and not any(payloads.values()) and not options:
@@ -57,19 +55,3 @@ def arrow_columns(
             )
     parsed = parse_payload_arguments({**payloads, **(options or {})}, topic=topic, security=security)
     return ArrowColumns(names, decoded_columns(names, with_reader_schemas(parsed)))
-
-
-def _checked_names(columns: Sequence[str]) -> tuple[str, ...]:
-    from pyspark_kafka_direct.records.columns import check_columns
-
-    if isinstance(columns, str):
-        raise OptionError(f"arrow(columns=...) takes a list of names: [{columns!r}]")
-    names = tuple(columns)
-    try:
-        # A Kafka record has no column for errors: the payload decoder adds it.
-        check_columns([name for name in names if name != ERROR_COLUMN])
-    except ValueError as error:
-        raise OptionError(f"arrow(columns=...): {error}") from None
-    if names.count(ERROR_COLUMN) > 1:
-        raise OptionError(f"arrow(columns=...): a column is named twice: {', '.join(names)}")
-    return names

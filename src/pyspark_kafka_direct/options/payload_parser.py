@@ -75,8 +75,8 @@ def parse_payloads(
     """Return how keys and values are decoded; the types that they are decoded to may also follow from a schema.
 
     If the options cannot come from SQL (``from_python``), who gives them may run any code, so also any decoder.
-    ``security`` are the settings of the brokers, which a registry may use too. ``topic`` is the one that is read, if
-    the options do not contain it.
+    ``security`` are the settings of the brokers, which a registry may use too. ``topic`` is the only one that is read,
+    or None if there are several.
     """
     formats: dict[Side, str] = {side: parsed.get_string(f"{side}Format") or "" for side in SIDES}
     for side, payload_format in formats.items():
@@ -101,7 +101,7 @@ def parse_payloads(
     registry = parse_read_registry(parsed, security, warnings, formats)
     key, value = (with_schema_id(each, parsed) for each in (key, value))
     if registry is not None:
-        key, value = (with_subject(each, parsed, topic) for each in (key, value))
+        key, value = (with_subject(each, topic) for each in (key, value))
     return PayloadSettings(
         key,
         value,

@@ -36,6 +36,7 @@ from pyspark_kafka_direct.options.payload_parser import parse_payloads
 from pyspark_kafka_direct.options.settings import FetchSettings, ReadSettings, SourceSettings
 from pyspark_kafka_direct.options.subscription import (
     AssignStrategy,
+    SubscribePatternStrategy,
     parse_assign,
     parse_subscribe,
     parse_subscribe_pattern,
@@ -75,6 +76,15 @@ _STARTS_BY_FALLBACK: Final = {
 }
 _RANGES_FORMAT: Final = 'a JSON list such as [{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]'
 _ROLES: Final[tuple[Role, ...]] = ("group", "plan")
+# Options whose place an argument of `read_arrow` has.
+_REPLACED_BY_ARGUMENTS: Final = {
+    **dict.fromkeys((*_SELECTION_OPTIONS, "offsetRanges"), "topics"),
+    **dict.fromkeys(_START_OPTIONS, "start"),
+    **dict.fromkeys(_END_OPTIONS, "end"),
+    "includeHeaders": "columns",
+    "minPartitions": "threads",
+    "maxRecordsPerPartition": "threads",
+}
 
 
 def parse_batch_options(options: Mapping[str, str]) -> ReadSettings:
@@ -86,6 +96,28 @@ def parse_batch_options(options: Mapping[str, str]) -> ReadSettings:
     start, end = _parse_start_and_end(parsed, warnings)
     selection = _parse_selection(parsed) if ranges is None else _selection_from_ranges(ranges)
     return _read_settings(parsed, warnings, selection=selection, start=start, end=end, offset_ranges=ranges)
+
+
+def parse_slice_arguments(
+    given: Mapping[str, object],
+    selection: SubscriptionStrategy | tuple[OffsetRange, ...],
+    start: str | None,
+    end: str | None,
+) -> ReadSettings:
+    """Parse the arguments of ``read_arrow``; ``start`` and ``end`` are None if the selection is a tuple of ranges."""
+    parsed = parse_config(given, api="batch", source=ConfigSource.PARAMETER)
+    for name, argument in _REPLACED_BY_ARGUMENTS.items():
+        if name in parsed.given_names:
+            raise OptionError(f"read_arrow has the argument {argument} in place of {parsed.name_of(name)}")
+    warnings = list(parsed.warnings)
+    start_spec, end_spec = parse_offset_spec(start or "earliest", "start"), parse_offset_spec(end or "latest", "end")
+    check_batch_start(start_spec, "start")
+    check_batch_end(end_spec, "end")
+    check_start_and_end(start_spec, end_spec)
+    ranges = selection if isinstance(selection, tuple) else None
+    if isinstance(selection, tuple):
+        selection = _selection_from_ranges(selection)
+    return _read_settings(parsed, warnings, selection=selection, start=start_spec, end=end_spec, offset_ranges=ranges)
 
 
 def parse_stream_options(options: Mapping[str, str]) -> ReadSettings:
@@ -117,8 +149,17 @@ def parse_continuous_options(options: Mapping[str, str]) -> ReadSettings:
 def _read_settings(parsed: ParsedConfig, warnings: list[str], **source: Any) -> ReadSettings:
     """Return the settings of a query; ``source`` has the settings that more than one option determines."""
     connection = parse_connection(parsed, warnings)
-    from_python = parsed.api == "continuous"  # SQL cannot start a continuous query
-    payloads = parse_payloads(parsed, warnings, connection.security, from_python=from_python)
+    # SQL can neither start a continuous query nor give parameters.
+    from_python = parsed.api == "continuous" or parsed.source is ConfigSource.PARAMETER
+    selection: SubscriptionStrategy = source["selection"]
+    topics = [] if isinstance(selection, SubscribePatternStrategy) else [*selection.topics]
+    payloads = parse_payloads(
+        parsed,
+        warnings,
+        connection.security,
+        from_python=from_python,
+        topic=topics[0] if len(topics) == 1 else None,
+    )
     return ReadSettings(
         connection,
         FetchSettings(**parsed.fields_for(FetchSettings, roles=["fetch"])),

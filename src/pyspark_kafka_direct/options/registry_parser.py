@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
@@ -189,29 +188,11 @@ def parse_side(parsed: ParsedConfig, side: Side) -> SidePayload:
     )
 
 
-def with_subject(payload: SidePayload, parsed: ParsedConfig, topic: str | None) -> SidePayload:
-    """Return a side with the subject that follows from the topic that is read, or else from the options."""
-    topic = topic or _single_topic(parsed)
+def with_subject(payload: SidePayload, topic: str | None) -> SidePayload:
+    """Return a side with the subject that follows from the only topic that is read."""
     if payload.subject is None and payload.strategy == "topic" and topic is not None:
         return replace(payload, subject=subject_name(payload.strategy, topic, payload.side, record_name=""))
     return payload
-
-
-def _single_topic(parsed: ParsedConfig) -> str | None:
-    """Return the topic that is read, or None if it is not a single one; errors are raised elsewhere."""
-    topics: set[str] = set()
-    if subscribed := parsed.get_string("subscribe"):
-        topics = {topic.strip() for topic in subscribed.split(",") if topic.strip()}
-    for name in ("assign", "offsetRanges"):
-        try:
-            content = json.loads(parsed.get_string(name) or "null")
-        except (ValueError, RecursionError):
-            return None
-        if isinstance(content, dict):
-            topics |= content.keys()
-        elif isinstance(content, list):
-            topics |= {str(entry.get("topic")) for entry in content if isinstance(entry, dict)}
-    return topics.pop() if len(topics) == 1 else None
 
 
 def _ignored(parsed: ParsedConfig, name: str, reason: str) -> str:

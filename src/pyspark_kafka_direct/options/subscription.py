@@ -82,6 +82,15 @@ def parse_subscribe_pattern(text: str) -> SubscribePatternStrategy:
     return SubscribePatternStrategy(TopicPattern(text.strip(), "subscribePattern"))
 
 
+def pattern_strategy(pattern: re.Pattern[str], option: str) -> SubscribePatternStrategy:
+    """Return the selection by a pattern of Python, which is matched in bounded time, with the syntax of Java's."""
+    if not isinstance(pattern.pattern, str) or not pattern.pattern:
+        raise OptionError(f"{option} must be a pattern of a string that is not empty, got {pattern!r}")
+    # Topic names are ASCII and have one line, so no other flag makes a difference.
+    flags = "".join(letter for letter, flag in (("i", re.IGNORECASE), ("x", re.VERBOSE)) if pattern.flags & flag)
+    return SubscribePatternStrategy(TopicPattern(f"(?{flags})" * bool(flags) + pattern.pattern, option))
+
+
 def _check_topic_names(names: Collection[str], option: str) -> None:
     for name in sorted(names):
         if not _LEGAL_TOPIC.fullmatch(name) or name in (".", ".."):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import re
-import socket
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.spark.worker_lifecycle import begin_task, end_task
 
 if TYPE_CHECKING:
@@ -22,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
     from pyspark_kafka_direct.spark.loss_channel import LossChannel
 
-_RACK: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -40,6 +35,7 @@ class RangeTaskReader:
 
     def read(self, task: RangeTask, columns: tuple[str, ...], **limits: Any) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches of a task, then clean up the worker; ``limits`` go to ``read_range``."""
+        from pyspark_kafka_direct.consumer.client_rack import with_client_rack
         from pyspark_kafka_direct.consumer.fetcher import read_range
         from pyspark_kafka_direct.consumer.range_task import ReadCounts
 
@@ -59,6 +55,7 @@ class RangeTaskReader:
 
     def count(self, task: RangeTask, limit: int | None) -> int:
         """Return the number of records of a task, up to a limit."""
+        from pyspark_kafka_direct.consumer.client_rack import with_client_rack
         from pyspark_kafka_direct.consumer.range_counter import count_range
         from pyspark_kafka_direct.consumer.range_task import ReadCounts
 
@@ -92,19 +89,3 @@ class RangeTaskReader:
             ),
         )
         REPORTER.report(self.loss_channel, totals)
-
-
-def with_client_rack(fetch: FetchSettings) -> FetchSettings:
-    """Return the settings with the rack from this executor's environment (``rackEnvironmentVariable``)."""
-    variable = fetch.rack_environment_variable
-    rack = os.environ.get(variable, "").strip() if variable else ""
-    if not rack:
-        return fetch
-    # Any user who sets options can name any variable, and the broker gets its value.
-    if _RACK.fullmatch(rack) is None:
-        raise OptionError(
-            f"option rackEnvironmentVariable: the value of {variable} on {socket.gethostname()} is not a rack (1 to 64 "
-            "letters, digits and ._-), so it is not sent to the brokers; set it to broker.rack of the closest brokers, "
-            "or unset it there"
-        )
-    return replace(fetch, client_rack=rack)

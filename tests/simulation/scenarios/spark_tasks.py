@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.simulation.errors import ViolationError
 from tests.simulation.scenarios.record_truth import generation_of
 
+from pyspark_kafka_direct.consumer.client_rack import with_client_rack
 from pyspark_kafka_direct.consumer.fetcher import read_range
 from pyspark_kafka_direct.consumer.range_task import ReadCounts
-from pyspark_kafka_direct.spark.range_task_reader import with_client_rack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,6 +11,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from tests.settings import parse_client_params, task_settings
 
 from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.consumer.client_rack import with_client_rack
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaPartitionReader
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
@@ -21,7 +22,7 @@ from pyspark_kafka_direct.records import arrow_schema
 from pyspark_kafka_direct.spark import loss_channel, range_task_reader
 from pyspark_kafka_direct.spark.loss_channel import LossReceiver
 from pyspark_kafka_direct.spark.loss_counts import MalformedTotal, ReportedTotals, load_totals
-from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader, with_client_rack
+from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

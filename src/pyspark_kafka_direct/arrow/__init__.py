@@ -1,0 +1,1 @@
+"""Slices of topics as Arrow, without Spark."""

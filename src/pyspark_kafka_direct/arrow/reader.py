@@ -1,0 +1,86 @@
+"""``read_arrow``: a bounded slice of topics as Arrow, without Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark_kafka_direct.arrow.arrow_slice import ArrowSlice, open_slice
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.options.option_messages import warn_once
+from pyspark_kafka_direct.options.read_options import parse_slice_arguments
+from pyspark_kafka_direct.options.subscription import parse_subscribe, pattern_strategy
+from pyspark_kafka_direct.payloads.record_columns import checked_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark_kafka_direct.options.subscription import SubscriptionStrategy
+
+
+def read_arrow(
+    topics: str | Sequence[str] | re.Pattern[str] | Sequence[OffsetRange],
+    params: Mapping[str, object],
+    *,
+    start: str | None = None,
+    end: str | None = None,
+    columns: Sequence[str] | None = None,
+    **options: Any,
+) -> ArrowSlice:
+    """Plan a bounded slice of topics; its records are read when the result is used.
+
+    Args:
+        topics: The name of a topic, a list of names, a compiled pattern that occurs in the names, or a list of
+            ``OffsetRange``.
+        params: Settings of Kafka's clients by their names, such as ``bootstrap.servers`` and ``isolation.level``.
+        start: The first position, as the option ``startingOffsets``. Default: ``earliest``.
+        end: The position to stop before, as the option ``endingOffsets``. Default: ``latest``, which is the end of the
+            log when this function is called.
+        columns: Some of key, value, topic, partition, offset, timestamp, timestampType, headers, leaderEpoch, in the
+            order of the result. By default the first seven. Only these are decoded.
+        options: Options of the data source, such as ``failOnDataLoss``.
+
+    Returns:
+        The slice. Its columns have the types of the data source: key and value ``binary``, topic ``string``, partition
+        ``int32``, offset ``int64``, timestamp ``timestamp[us, UTC]``, timestampType ``int32``, headers a list of
+        ``struct<key: string, value: binary>``, leaderEpoch ``int32``.
+
+    Raises:
+        OptionError: An argument is invalid.
+        TopicNotFoundError: A topic or partition does not exist.
+        DataLossError: Requested records are no longer available.
+        BrokerError: A request to the brokers failed.
+    """
+    if not isinstance(params, Mapping):
+        raise OptionError(f"params must be a dict of client settings, got {type(params).__name__}")
+    given_twice = sorted(params.keys() & options.keys())
+    if given_twice:
+        raise OptionError(f"{given_twice[0]} is given twice: in params and as an argument; remove one of them")
+    selection = _selection(topics)
+    if isinstance(selection, tuple) and (start is not None or end is not None):
+        raise OptionError("topics is a list of OffsetRange, which defines what is read; remove start and end")
+    names = checked_columns(columns, "columns")
+    settings = parse_slice_arguments({**params, **options}, selection, start, end)
+    for warning in settings.warnings:
+        warn_once(warning)
+    if settings.payloads.decodes:
+        raise OptionError("read_arrow returns keys and values as bytes; remove keyFormat and valueFormat")
+    return open_slice(settings, names)
+
+
+def _selection(topics: object) -> SubscriptionStrategy | tuple[OffsetRange, ...]:
+    """Return what the argument ``topics`` selects."""
+    if isinstance(topics, str):
+        return parse_subscribe(topics, "topics")
+    if isinstance(topics, re.Pattern):
+        return pattern_strategy(topics, "topics")
+    entries = list(topics) if isinstance(topics, (list, tuple, set, frozenset)) else []
+    if entries and all(isinstance(entry, OffsetRange) for entry in entries):
+        return tuple(entries)
+    if entries and all(isinstance(entry, str) for entry in entries):
+        return parse_subscribe(",".join(entries), "topics")
+    raise OptionError(
+        f"topics must be a name, a list of names, a compiled pattern or a list of OffsetRange, got {topics!r}"
+    )

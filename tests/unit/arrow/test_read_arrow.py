@@ -1,0 +1,128 @@
+"""What ``read_arrow`` selects and returns, on a simulated cluster."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_kafka_direct import OptionError, TopicNotFoundError, read_arrow
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+from pyspark_kafka_direct.records import arrow_schema
+
+if TYPE_CHECKING:
+    from tests.unit.arrow.slice_cluster import SliceCluster
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+ALL = ["t-0@0", "t-0@1", "t-1@0", "u-0@0"]
+
+
+@pytest.fixture(autouse=True)
+def records(cluster: SliceCluster) -> None:
+    for tp, count in ((T0, 2), (T1, 1), (U0, 1)):
+        cluster.append(tp, count)
+
+
+@pytest.mark.parametrize(
+    ("topics", "expected"),
+    [
+        ("t", ALL[:3]),
+        (["u", "t"], ALL),
+        (re.compile("^T", re.IGNORECASE), ALL[:3]),
+        (re.compile("t|u"), ALL),
+        ([OffsetRange("u", 0, 0, 1), OffsetRange("t", 0, 1, 2)], ["u-0@0", "t-0@1"]),
+    ],
+)
+def test_topics_are_names_a_pattern_or_ranges(cluster: SliceCluster, topics: Any, expected: list[str]) -> None:
+    assert cluster.values(topics) == expected
+
+
+def test_a_start_and_an_end_limit_the_slice(cluster: SliceCluster) -> None:
+    start, end = '{"t":{"0":1,"1":-2}}', '{"t":{"0":-1,"1":0}}'
+    assert cluster.values(start=start, end=end) == ["t-0@1"]
+
+
+def test_ranges_have_the_id_of_their_topic(cluster: SliceCluster) -> None:
+    ranges = cluster.read(["t"]).ranges
+    assert ranges == (OffsetRange("t", 0, 0, 2), OffsetRange("t", 1, 0, 1))
+    assert {each.topic_id for each in ranges} == {cluster.topic_id("t")}
+
+
+def test_columns_have_the_order_and_the_types_of_the_request(cluster: SliceCluster) -> None:
+    assert cluster.read().schema.names[:3] == ["key", "value", "topic"]
+    columns = ["offset", "value", "headers"]
+    table = cluster.read(columns=columns).read_all()
+    assert table.schema == arrow_schema(columns)
+    assert table["value"].to_pylist()[0].endswith(b"-0")
+
+
+def test_each_reader_of_a_slice_starts_at_its_beginning(cluster: SliceCluster) -> None:
+    found = cluster.read(columns=["offset"])
+    assert pa.table(found).num_rows == 3
+    assert found.to_reader().read_all().num_rows == 3
+    with found:
+        assert found.read_next_batch().num_rows == 2
+        assert found.read_all().num_rows == 1
+        with pytest.raises(StopIteration):
+            found.read_next_batch()
+
+
+def test_a_closed_slice_has_no_more_batches(cluster: SliceCluster) -> None:
+    found = cluster.read(columns=["offset"])
+    found.read_next_batch()
+    found.close()
+    assert list(found) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"topics": 5}, "topics must be a name, a list of names, a compiled pattern or a list of OffsetRange, got 5"),
+        ({"topics": []}, r"topics must be a name.*got \[\]"),
+        ({"topics": ["a b"]}, "topics: 'a b' is not a valid topic name"),
+        ({"topics": re.compile(b"t")}, "topics must be a pattern of a string"),
+        ({"topics": [OffsetRange("t", 0, 0, 1)], "end": "latest"}, "remove start and end"),
+        ({"columns": "value"}, r"columns takes a list of names: \['value'\]"),
+        ({"columns": ["valu"]}, "columns: there is no column 'valu'"),
+        ({"start": "soon"}, "start must be"),
+        ({"end": "earliest"}, "end: the ending offset of all partitions cannot be earliest"),
+        ({"startingOffsets": "earliest"}, "read_arrow has the argument start in place of startingOffsets"),
+        ({"includeHeaders": "true"}, "read_arrow has the argument columns in place of includeHeaders"),
+        ({"failOnDatLoss": "false"}, "failOnDatLoss.*failOnDataLoss"),
+        ({"params": {"isolation.levl": "read_committed"}}, "isolation.levl.*isolation.level"),
+        ({"params": {"fetch.min.bytes": "x"}}, "fetch.min.bytes"),
+    ],
+)
+def test_invalid_arguments_are_rejected(cluster: SliceCluster, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        cluster.read(**arguments)
+    assert cluster.sent("Metadata") == 0
+
+
+def test_params_are_a_dict_with_servers() -> None:
+    with pytest.raises(OptionError, match=r"bootstrap\.servers"):
+        read_arrow("t", {})
+    with pytest.raises(OptionError, match="params must be a dict of client settings, got str"):
+        read_arrow("t", "localhost:9092")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="failOnDataLoss is given twice"):
+        read_arrow("t", {"failOnDataLoss": "true"}, failOnDataLoss="false")
+
+
+def test_a_missing_topic_is_an_error(cluster: SliceCluster) -> None:
+    with pytest.raises(TopicNotFoundError, match="tt"):
+        cluster.read("tt")
+
+
+def test_it_works_without_pyspark() -> None:
+    code = (
+        "import sys; sys.modules['pyspark'] = sys.modules['py4j'] = None\n"
+        "from pyspark_kafka_direct import read_arrow, OptionError\n"
+        "try: read_arrow('t', {'bootstrap.servers': 'nowhere.invalid:9092'}, columns=['x'])\n"
+        "except OptionError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    assert "there is no column 'x'" in done.stdout
