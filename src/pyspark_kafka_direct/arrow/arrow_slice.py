@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
+from pyspark_kafka_direct.arrow.slice_reads import SliceLosses, SliceReads
 from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.consumer.batch_query import plan_batch_query
 from pyspark_kafka_direct.consumer.client_rack import with_client_rack
-from pyspark_kafka_direct.consumer.fetcher import read_range
 from pyspark_kafka_direct.offsets import with_topic_ids
 from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.records import arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
+    from pyspark_kafka_direct.arrow.slice_reads import Order, SliceLoss
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.options.settings import ReadSettings
+
+_DEFAULT_THREADS: Final = 4
 
 
 class ArrowSlice:
@@ -31,10 +33,15 @@ class ArrowSlice:
     """
 
     def __init__(
-        self, schema: pa.Schema, ranges: tuple[OffsetRange, ...], new_read: Callable[[], Iterator[pa.RecordBatch]]
+        self,
+        schema: pa.Schema,
+        ranges: tuple[OffsetRange, ...],
+        losses: SliceLosses,
+        new_read: Callable[[], Generator[pa.RecordBatch, None, None]],
     ) -> None:
         self._schema = schema
         self._ranges = ranges
+        self._losses = losses
         self._new_read = new_read
         self._batches = new_read()
 
@@ -45,7 +52,10 @@ class ArrowSlice:
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """The planned offset ranges, with topic ids; to read them again, pass them to ``read_arrow``."""
+        """The planned range of each partition, also if it is empty, by topic and partition, with topic ids.
+
+        To read exactly the same, pass them to ``read_arrow``; to continue later, start at their ``until_offset``.
+        """
         return self._ranges
 
     def read_next_batch(self) -> pa.RecordBatch:
@@ -72,9 +82,14 @@ class ArrowSlice:
         """Return a ``pyarrow.RecordBatchReader`` of all records, for functions that accept nothing else."""
         return pa.RecordBatchReader.from_batches(self._schema, self._new_read())
 
+    @property
+    def losses(self) -> tuple[SliceLoss, ...]:
+        """The lost offsets that were skipped so far (``failOnDataLoss=false``), complete once all records were read."""
+        return self._losses.all()
+
     def close(self) -> None:
         """Stop the read and release its connections; other readers of the same slice continue."""
-        self._batches.close()  # type: ignore[attr-defined]
+        self._batches.close()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Iterate over the batches that were not read yet."""
@@ -97,19 +112,34 @@ class ArrowSlice:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
-def open_slice(settings: ReadSettings, columns: tuple[str, ...]) -> ArrowSlice:
+def open_slice(
+    settings: ReadSettings,
+    columns: tuple[str, ...],
+    *,
+    threads: int | None,  # None: up to four
+    order: Order,
+    limit: int | None,
+    shows_progress: bool,
+) -> ArrowSlice:
     """Plan a slice."""
     pool = POOL
     planned = plan_batch_query(settings, None, pool)
     for warning in planned.plan.warnings:
         warn_once(warning)
-    tasks = planned.tasks()
-    fetch = with_client_rack(settings.fetch)
-
-    def read() -> Iterator[pa.RecordBatch]:
-        for task in tasks:
-            with closing(read_range(settings.connection, fetch, task, columns, pool=pool)) as batches:  # type: ignore[type-var]
-                yield from batches
-
-    ranges = with_topic_ids(planned.plan.ranges, planned.topic_ids)
-    return ArrowSlice(arrow_schema(columns), tuple(ranges), read)
+    tasks = sorted(planned.tasks(), key=lambda task: task.offsets)
+    losses = SliceLosses(planned.plan.losses)
+    reads = SliceReads(
+        connection=settings.connection,
+        fetch=with_client_rack(settings.fetch),
+        tasks=tasks,
+        columns=columns,
+        decoded=None,
+        threads=max(1, min(threads or _DEFAULT_THREADS, len(tasks))),
+        order=order,
+        limit=limit,
+        shows_progress=shows_progress,
+        losses=losses,
+        pool=pool,
+    )
+    ranges = sorted(with_topic_ids(planned.plan.selected, planned.topic_ids))
+    return ArrowSlice(arrow_schema(columns), tuple(ranges), losses, reads.batches)

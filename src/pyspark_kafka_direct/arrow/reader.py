@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from pyspark_kafka_direct.arrow.arrow_slice import ArrowSlice, open_slice
+from pyspark_kafka_direct.arrow.slice_reads import Order
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.options.option_messages import warn_once
@@ -27,6 +28,10 @@ def read_arrow(
     start: str | None = None,
     end: str | None = None,
     columns: Sequence[str] | None = None,
+    threads: int | None = None,
+    order: Order = "partition",
+    limit: int | None = None,
+    progress: bool = False,
     **options: Any,
 ) -> ArrowSlice:
     """Plan a bounded slice of topics; its records are read when the result is used.
@@ -40,6 +45,16 @@ def read_arrow(
             log when this function is called.
         columns: Some of key, value, topic, partition, offset, timestamp, timestampType, headers, leaderEpoch, in the
             order of the result. By default the first seven. Only these are decoded.
+        threads: The number of partitions that are read at the same time. Default: 4, or fewer if there are fewer
+            partitions. With one, everything runs in the caller's thread. In the order of partitions, the memory is at
+            most ``threads`` times two fetch responses (``max.partition.fetch.bytes``, 4 MiB by default) and three
+            Arrow batches (4 MiB, or one larger record).
+        order: ``partition``: by topic, partition and offset. ``timestamp``: by the largest timestamp up to a record in
+            its partition, so that each partition keeps its order; records with the same one are in the order of
+            topics, partitions and offsets. All partitions are then read at the same time, and share 2 * 128 MiB of
+            fetch responses and 4 * 64 MiB of batches, or 128 KiB for each partition if that is more.
+        limit: The maximum number of records, the first ones in this order. No more is fetched than needed for them.
+        progress: Whether to show a progress bar, if the standard error is a terminal or a notebook.
         options: Options of the data source, such as ``failOnDataLoss``.
 
     Returns:
@@ -58,6 +73,7 @@ def read_arrow(
     given_twice = sorted(params.keys() & options.keys())
     if given_twice:
         raise OptionError(f"{given_twice[0]} is given twice: in params and as an argument; remove one of them")
+    _check_reading(threads, order, limit)
     selection = _selection(topics)
     if isinstance(selection, tuple) and (start is not None or end is not None):
         raise OptionError("topics is a list of OffsetRange, which defines what is read; remove start and end")
@@ -67,7 +83,16 @@ def read_arrow(
         warn_once(warning)
     if settings.payloads.decodes:
         raise OptionError("read_arrow returns keys and values as bytes; remove keyFormat and valueFormat")
-    return open_slice(settings, names)
+    return open_slice(settings, names, threads=threads, order=order, limit=limit, shows_progress=progress)
+
+
+def _check_reading(threads: object, order: object, limit: object) -> None:
+    """Raise an error if an argument that says how a slice is read is invalid."""
+    for name, value, least in (("threads", threads, 1), ("limit", limit, 0)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+            raise OptionError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if order not in get_args(Order):
+        raise OptionError(f"order must be {' or '.join(get_args(Order))}, got {order!r}")
 
 
 def _selection(topics: object) -> SubscriptionStrategy | tuple[OffsetRange, ...]:

@@ -75,6 +75,7 @@ def read_range(
     *,
     max_rows: int = 32_768,  # of an Arrow batch
     max_bytes: int = 4 << 20,  # of keys, values and headers in an Arrow batch
+    limit: int | None = None,  # the caller may stop after so many records
     pool: ConnectionPool = POOL,
 ) -> Iterator[pa.RecordBatch]:
     """Yield non-empty Arrow batches with exactly the records of the range, in offset order."""
@@ -97,7 +98,7 @@ def read_range(
     handler = _DecodingHandler(new_decoder, offsets.from_offset, counts)
     started = pool.system.monotonic()
     try:
-        for _ in Fetcher(task, replica, handler, counts, system=pool.system).run():
+        for _ in Fetcher(task, replica, handler, counts, limit=limit, system=pool.system).run():
             while (batch := handler.read()) is not None:
                 if batch.num_rows:
                     yield batch
@@ -194,7 +195,7 @@ class Fetcher:
         handler: RecordHandler,
         counts: ReadCounts,
         *,
-        prefetch: bool = True,
+        limit: int | None = None,  # the caller may stop after so many records
         system: System = SYSTEM,
     ) -> None:
         self._system = system
@@ -206,7 +207,9 @@ class Fetcher:
         self._replica = replica
         self._handler = handler
         self._counts = counts
-        self._prefetch = prefetch
+        # Once the fetched offsets may contain the limit, the next fetch is often not needed, and not sent in advance.
+        until = task.offsets.until_offset
+        self._prefetch_until = until if limit is None else min(until, task.offsets.from_offset + limit)
         self._retry = FetchRetry(replica.connection_settings, fetch, task.offsets.topic_partition, system)
         self._reader = PartitionReader(
             task.offsets.topic_partition,
@@ -267,7 +270,7 @@ class Fetcher:
         self._reader.resume_at(next_offset, scan_leader_epoch(fetched.records))
         self._retry.reset()
         self._max_bytes = self._settings.max_partition_fetch_bytes
-        if self._prefetch and next_offset < self._task.offsets.until_offset:
+        if next_offset < self._prefetch_until:
             # Without the last fetched epoch: the broker rejects a request with another leader epoch, and a log is never
             # truncated within one epoch.
             try:

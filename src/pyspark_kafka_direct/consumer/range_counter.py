@@ -43,11 +43,9 @@ def count_range(
     counter = RecordCounter(
         offsets.topic, offsets.partition, offsets.from_offset, offsets.until_offset, fetch.max_record_batch_bytes
     )
-    # With a limit, the next fetch is often not needed, so it is not sent in advance.
-    should_prefetch = limit is None
     started = pool.system.monotonic()
     try:
-        fetcher = Fetcher(task, replica, counter, counts, prefetch=should_prefetch, system=pool.system)
+        fetcher = Fetcher(task, replica, counter, counts, limit=limit, system=pool.system)
         for _ in fetcher.run():
             if limit is not None and counter.records >= limit:
                 break

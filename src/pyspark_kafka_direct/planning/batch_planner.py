@@ -38,6 +38,7 @@ class BatchPlan:
     """The plan of a batch."""
 
     ranges: tuple[OffsetRange, ...]  # one per task, none empty, ordered by topic, partition, offset
+    selected: tuple[OffsetRange, ...] = ()  # also empty ones, before filters and before they were split into tasks
     # Those that start at "earliest": deleted records at their start are no loss.
     from_earliest: frozenset[OffsetRange] = frozenset()
     warnings: tuple[str, ...] = ()
@@ -120,7 +121,11 @@ def plan_explicit_ranges(
     planned_here = [r for r in ranges if not is_left_to_task(r)]
     left_to_tasks = [r for r in ranges if is_left_to_task(r) and r.count()]
     plan = _plan_existing_ranges(planned_here, topics, fetch_offsets, settings, pushed)
-    return replace(plan, ranges=(*plan.ranges, *(left_to_tasks if pushed is None else pushed.narrow(left_to_tasks))))
+    return replace(
+        plan,
+        ranges=(*plan.ranges, *(left_to_tasks if pushed is None else pushed.narrow(left_to_tasks))),
+        selected=(*plan.selected, *left_to_tasks),
+    )
 
 
 def _plan_existing_ranges(
@@ -205,6 +210,7 @@ def _plan_ranges(
         ranges.append(clipped)
         warnings.extend(clip_warnings)
         losses.extend(clip_losses)
+    selected = tuple(ranges)
     if pushed is not None:
         ranges = pushed.narrow(ranges)
         timestamps = pushed.required_timestamps(ranges)
@@ -219,4 +225,4 @@ def _plan_ranges(
         if task_range.topic_partition in started_at_earliest
         and task_range.from_offset == earliest[task_range.topic_partition]
     )
-    return BatchPlan(tuple(task_ranges), from_earliest, tuple(warnings), tuple(losses))
+    return BatchPlan(tuple(task_ranges), selected, from_earliest, tuple(warnings), tuple(losses))

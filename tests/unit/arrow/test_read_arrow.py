@@ -34,7 +34,7 @@ def records(cluster: SliceCluster) -> None:
         (["u", "t"], ALL),
         (re.compile("^T", re.IGNORECASE), ALL[:3]),
         (re.compile("t|u"), ALL),
-        ([OffsetRange("u", 0, 0, 1), OffsetRange("t", 0, 1, 2)], ["u-0@0", "t-0@1"]),
+        ([OffsetRange("u", 0, 0, 1), OffsetRange("t", 0, 1, 2)], ["t-0@1", "u-0@0"]),
     ],
 )
 def test_topics_are_names_a_pattern_or_ranges(cluster: SliceCluster, topics: Any, expected: list[str]) -> None:

@@ -1,0 +1,228 @@
+"""How slices are read: threads, order, limit, faults and losses, on a simulated cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.unit.arrow.slice_cluster import SliceCluster
+
+from pyspark_kafka_direct import DataLossError, OptionError
+from pyspark_kafka_direct.arrow.slice_reads import SliceLoss
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+PARTITIONS = [TopicPartition("wide", number) for number in range(6)]
+THREADS = [1, 2, 9]
+BOTH = ["t", "u"]
+
+
+def fetched_partitions(cluster: SliceCluster) -> set[TopicPartition]:
+    return {tp for tp, _ in cluster.fetched()}
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_records_are_in_the_order_of_partitions(cluster: SliceCluster, threads: int) -> None:
+    for tp, count in ((U0, 3), (T1, 2), (T0, 4)):
+        cluster.append_each(tp, count)
+    expected = [f"{tp}@{offset}" for tp, count in ((T0, 4), (T1, 2), (U0, 3)) for offset in range(count)]
+    assert cluster.values(BOTH, threads=threads) == expected
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("columns", [["offset"], ["timestamp", "offset"]])
+def test_records_are_in_the_order_of_timestamps(cluster: SliceCluster, threads: int, columns: list[str]) -> None:
+    for tp, times in ((T0, [1, 5, 2]), (T1, [3, 3, 9]), (U0, [2, 5, 6])):
+        for time in times:
+            cluster.cluster.append(tp, [b"value"], timestamp=time)
+    found = cluster.read(BOTH, threads=threads, order="timestamp", columns=["topic", "partition", *columns])
+    assert found.schema.names == ["topic", "partition", *columns]
+    rows = [(row["topic"], row["partition"], row["offset"]) for row in found.read_all().to_pylist()]
+    t0, t1, u0 = [[(*tp, offset) for offset in range(3)] for tp in (T0, T1, U0)]
+    assert rows == [t0[0], u0[0], *t1[:2], *t0[1:], u0[1], u0[2], t1[2]]
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_ranges_of_one_partition_keep_their_order_by_timestamp(cluster: SliceCluster, threads: int) -> None:
+    for time in (5, 4, 3, 2):
+        cluster.cluster.append(T0, [b"value"], timestamp=time)
+    ranges = [OffsetRange("t", 0, 2, 4), OffsetRange("t", 0, 0, 2)]
+    values = cluster.values(ranges, threads=threads, order="timestamp")
+    assert values == [f"t-0@{offset}" for offset in range(4)]
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize(
+    ("limit", "partitions"), [(1, {T0}), (4, {T0}), (5, {T0, T1}), (6, {T0, T1}), (7, {T0, T1, U0})]
+)
+def test_a_limit_opens_no_more_partitions_than_needed(
+    cluster: SliceCluster, threads: int, limit: int, partitions: set[TopicPartition]
+) -> None:
+    for tp, count in ((T0, 4), (T1, 2), (U0, 3)):
+        cluster.append(tp, count)
+    assert len(cluster.values(BOTH, threads=threads, limit=limit)) == limit
+    assert fetched_partitions(cluster) == partitions
+
+
+def test_a_limit_sends_no_fetch_in_advance(cluster: SliceCluster) -> None:
+    cluster.append_each(T0, 20, size=100_000)
+    assert cluster.values(limit=2) == ["t-0@0", "t-0@1"]
+    assert cluster.sent("Fetch") == 1
+    assert cluster.values(limit=0) == []
+    assert cluster.sent("Fetch") == 1
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_a_limit_counts_records_and_not_offsets(cluster: SliceCluster, threads: int) -> None:
+    cluster.append(T0, 1)
+    cluster.append_gap(T0, 5)
+    cluster.append(T0, 1)
+    cluster.append(U0, 3)
+    assert cluster.values(BOTH, threads=threads, limit=3) == ["t-0@0", "t-0@6", "u-0@0"]
+
+
+@pytest.mark.parametrize("limit", range(8))
+def test_a_limit_takes_the_first_records_by_timestamp(cluster: SliceCluster, limit: int) -> None:
+    for tp, times in ((T0, [1, 5, 2]), (T1, [3, 3, 9])):
+        for time in times:
+            cluster.cluster.append(tp, [b"value"], timestamp=time)
+    everything = cluster.values(order="timestamp")
+    assert cluster.values(order="timestamp", limit=limit) == everything[:limit]
+
+
+def test_a_slow_caller_stops_the_fetches(cluster: SliceCluster) -> None:
+    cluster.cluster.create_topic("wide", len(PARTITIONS))
+    for tp in PARTITIONS:
+        cluster.append_each(tp, 20, size=100_000)
+    found = cluster.read("wide", threads=2, columns=["value"], params={"max.partition.fetch.bytes": "110000"})
+    found.read_next_batch()
+    cluster.sleep(60)
+    fetches = cluster.fetched()
+    assert fetched_partitions(cluster) == {PARTITIONS[0], PARTITIONS[1]}
+    assert len(fetches) <= 2 * (2 + 3)
+    cluster.sleep(60)
+    assert cluster.fetched() == fetches
+    assert found.read_all().num_rows == 119
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_slice_that_is_not_read_to_its_end_releases_its_connections(
+    cluster: SliceCluster, threads: int, dropped: bool
+) -> None:
+    for tp in (T0, T1, U0):
+        cluster.append_each(tp, 20, size=100_000)
+    found = cluster.read(BOTH, threads=threads, columns=["value"], params={"max.partition.fetch.bytes": "110000"})
+    found.read_next_batch()
+    if dropped:
+        del found
+    else:
+        found.close()
+    cluster.sleep(1)
+    fetches = cluster.sent("Fetch")
+    cluster.sleep(60)
+    assert cluster.sent("Fetch") == fetches < 20
+    # The fixture checks that no connection is left.
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_a_loss_is_an_error_with_its_partition(cluster: SliceCluster, threads: int) -> None:
+    for tp in (T0, T1, U0):
+        cluster.append_each(tp, 5)
+    found = cluster.read(BOTH, threads=threads, start='{"t":{"0":0,"1":0},"u":{"0":0}}')
+    cluster.delete_records(T1, 3)
+    with pytest.raises(DataLossError) as caught:
+        found.read_all()
+    assert (caught.value.topic, caught.value.partition) == T1
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_losses_are_on_the_slice_and_logged(
+    cluster: SliceCluster, threads: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    for tp in (T0, T1, U0):
+        cluster.append_each(tp, 5)
+    cluster.delete_records(U0, 2)
+    start = '{"t":{"0":0,"1":0},"u":{"0":0}}'
+    found = cluster.read(BOTH, threads=threads, start=start, failOnDataLoss="false", columns=["offset"])
+    assert found.ranges[2] == OffsetRange("u", 0, 2, 5)
+    planned = SliceLoss("u", 0, "aged_out", 2)
+    assert [*found.losses] == [planned]
+    cluster.delete_records(T1, 3)
+    for _ in range(2):
+        assert found.to_reader().read_all().num_rows == 10
+        assert [*found.losses] == [SliceLoss("t", 1, "aged_out", 3), planned]
+    assert [message for message in caplog.messages if "[0, 2) of u-0" in message]
+    assert [message for message in caplog.messages if "[0, 3) of t-1" in message]
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_a_deleted_topic(cluster: SliceCluster, threads: int) -> None:
+    for tp in (T0, T1, U0):
+        cluster.append(tp, 5)
+    found = cluster.read(BOTH, threads=threads, columns=["offset"])
+    tolerant = cluster.read(BOTH, threads=threads, columns=["offset"], failOnDataLoss="false")
+    cluster.event("delete_topic", topic="u")
+    with pytest.raises(DataLossError, match="deleted") as caught:
+        found.read_all()
+    assert (caught.value.topic, caught.value.partition) == U0
+    assert tolerant.read_all().num_rows == 10
+    assert tolerant.losses == (SliceLoss("u", 0, "deleted", 5),)
+
+
+@pytest.fixture
+def two_brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[SliceCluster]:
+    with SliceCluster(monkeypatch, brokers=2) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_leaders_may_move_and_connections_may_break(two_brokers: SliceCluster, threads: int) -> None:
+    cluster = two_brokers
+    for tp in (T0, T1, U0):
+        cluster.append_each(tp, 20, size=100_000)
+    found = cluster.read(BOTH, threads=threads, columns=["offset"], params={"max.partition.fetch.bytes": "110000"})
+    rows = found.read_next_batch().num_rows
+    for tp in (T0, T1):
+        cluster.elect(tp, 2)
+    rows += found.read_next_batch().num_rows
+    cluster.break_connections()
+    assert rows + found.read_all().num_rows == 60
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_an_unreachable_broker_is_an_error_with_a_partition(cluster: SliceCluster, threads: int) -> None:
+    for tp in (T0, U0):
+        cluster.append(tp, 5)
+    found = cluster.read(BOTH, threads=threads)
+    cluster.event("stop_broker", broker=1, seconds=600)
+    with pytest.raises(Exception, match=r"broker-1|:") as caught:
+        found.read_all()
+    assert TopicPartition(caught.value.topic, caught.value.partition) in (T0, U0)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_the_isolation_level_hides_aborted_records(cluster: SliceCluster, level: str) -> None:
+    cluster.append(T0, 2)
+    cluster.append(T0, 3, producer_id=7)
+    cluster.end_transaction(T0, 7, commit=False)
+    cluster.append(T0, 4, producer_id=8)
+    count = {"read_committed": 2, "read_uncommitted": 9}[level]
+    assert len(cluster.values("t", params={"isolation.level": level})) == count
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"threads": 0}, "threads must be an integer of at least 1, got 0"),
+        ({"limit": -1}, "limit must be an integer of at least 0, got -1"),
+        ({"limit": True}, "limit must be an integer of at least 0, got True"),
+        ({"order": "offset"}, "order must be partition or timestamp, got 'offset'"),
+    ],
+)
+def test_invalid_arguments_are_rejected(cluster: SliceCluster, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        cluster.read(**arguments)
