@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import random
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import col, from_json
-from pyspark.sql.types import DataType
+from pyspark.sql.types import StructType
 from tests.integration.sessions import setting
 from tests.unit.payloads.test_ddl import VALID
 
 from pyspark_kafka_direct import functions
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.payloads.ddl import as_type, checked_type, is_type
-from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
+from pyspark_kafka_direct.payloads.ddl import arrow_type, as_type, checked_type, is_type
+from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder, is_variant
+from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -187,15 +190,62 @@ def test_the_decoder_reads_what_spark_reads(spark: SparkSession) -> None:
         assert DIFFERENCES - differing.keys() == set()
 
 
-WORDS: Final = ["a", "int", "string", ",", ":", "<", ">", "struct", "array", "(", "10", "decimal", "-", ".", "varchar"]
+WORDS: Final = (
+    *["a", "int", "string", ",", ":", "<", ">", "struct", "array", "(", "10", "decimal", "-", ".", "varchar"],
+    *["time", "timestamp", "without time zone", "interval", "day", "to", "second", "year", "comment 'x'", "not null"],
+)
+SCALARS: Final = (
+    *["boolean", "tinyint", "smallint", "int", "bigint", "float", "real", "double", "date", "time(3)", "timestamp_ltz"],
+    *["timestamp", "timestamp_ntz", "string", "string collate UNICODE_CI", "char(3)", "varchar(7)", "binary"],
+    *["variant", "decimal", "decimal(7)", "numeric(38, 9)", "interval", "interval day", "interval year", "void"],
+)
+NAMES: Final = ("a", "B", "`b c`", "`d``e`", "1st", "struct", "timestamp", "\u00e4")
 
 
-def spark_accepts(ddl: str) -> bool:
+def nested_types(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    field = st.builds(
+        "{}{} {}{}{}".format,
+        st.sampled_from(NAMES),
+        st.sampled_from(["", ":"]),
+        inner,
+        st.sampled_from(["", " not null"]),
+        st.sampled_from(["", " comment 'it''s'"]),
+    )
+    return st.one_of(
+        st.builds("array<{}>".format, inner),
+        st.builds("map<{}, {}>".format, inner, inner),
+        st.lists(field, max_size=3).map(lambda found: f"STRUCT< {', '.join(found)}>"),
+    )
+
+
+def type_of_spark(ddl: str) -> pa.DataType | None:
+    """Return the Arrow type of the type that Spark parses; None if there is none."""
     try:
-        DataType.fromDDL(ddl if is_type(ddl) else as_type(ddl))
-    except PySparkException:
-        return False
-    return True
+        columns = cast("StructType", StructType.fromDDL(f"v {ddl if is_type(ddl) else as_type(ddl)}"))
+        return arrow_schema_in_utc(columns).field(0).type
+    except (PySparkException, ValueError):  # ValueError: a void that may not be null
+        return None
+
+
+def without_comments(data_type: pa.DataType) -> list[tuple[str, pa.DataType, bool, bool]]:
+    """Return all fields in a type, which says whether they are VARIANTs."""
+    found = []
+    for field in (data_type.field(index) for index in range(data_type.num_fields)):
+        found += [(field.name, field.type, field.nullable, is_variant(field.type)), *without_comments(field.type)]
+    return found
+
+
+def check_arrow_type(ddl: str) -> bool:
+    """Compare the Arrow type with that of Spark's type, and return whether there is one."""
+    try:
+        found = arrow_type(ddl, "valueSchema")
+    except OptionError:
+        found = None
+    expected = type_of_spark(ddl)
+    assert found == expected, ddl
+    if found is not None:
+        assert without_comments(found) == without_comments(expected), ddl
+    return found is not None
 
 
 def test_the_check_of_ddl_rejects_nothing_that_spark_accepts(spark: SparkSession) -> None:
@@ -205,12 +255,20 @@ def test_the_check_of_ddl_rejects_nothing_that_spark_accepts(spark: SparkSession
         for _ in range(generator.randint(0, 2)):
             tokens[generator.randrange(len(tokens))] = generator.choice(["", f" {generator.choice(WORDS)} "])
         ddl = "".join(tokens)
+        check_arrow_type(ddl)
         try:
             checked_type(ddl, "valueSchema")
         except OptionError:
             rejected += 1
-            assert not spark_accepts(ddl), ddl
+            assert type_of_spark(ddl) is None, ddl
     assert rejected > 100
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ddl=st.recursive(st.sampled_from(SCALARS), nested_types, max_leaves=8))
+def test_arrow_types_are_those_of_spark(spark: SparkSession, ddl: str) -> None:
+    check_arrow_type(ddl)
+    check_arrow_type(f"a {ddl}, b int")
 
 
 def test_the_schema_of_from_json_is_named(spark: SparkSession) -> None:

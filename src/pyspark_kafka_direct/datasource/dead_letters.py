@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType, VariantType
 from pyspark_kafka_direct.errors import MalformedPayloadError, OptionError
 from pyspark_kafka_direct.options.hints import listed
 from pyspark_kafka_direct.options.payload_settings import DECODED_COMMENT, DEFAULT_CORRUPT_RECORD, ERROR_COLUMN
-from pyspark_kafka_direct.payloads.spark.reader_schemas import SCHEMA_COMMENT
+from pyspark_kafka_direct.payloads.reader_schemas import SCHEMA_COMMENT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pyspark_kafka_direct.payloads.encoded_values import InvalidReason, InvalidValueError, PayloadEncoding
 from pyspark_kafka_direct.payloads.json.json_types import encodable
+from pyspark_kafka_direct.payloads.type_names import spark_struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _PART_BYTES: Final = 2 << 20
 
 _CONVERSIONS: Final = {"variant": "to_json", "geometry": "st_asbinary", "geography": "st_asbinary"}
-"""Of Spark's types that are structs only in Arrow, where the metadata of a field names them."""
+"""Of Spark's types that are structs only in Arrow."""
 
 _ALLOW_VALUE: Final = "Filter out such rows, or write with a schema that allows the value."
 _SMALLER_VALUE: Final = "Filter out such rows, or write smaller values."
@@ -155,13 +156,13 @@ def _check_spark_types(data_type: pa.DataType, path: str) -> None:
     """Raise a SchemaMismatchError for a type of Spark that other readers would see as Spark's internal struct."""
     if not pa.types.is_nested(data_type):
         return
-    fields = [data_type.field(index) for index in range(data_type.num_fields)]
-    for name, function in _CONVERSIONS.items():
-        if any((field.metadata or {}).get(name.encode()) == b"true" for field in fields):
-            raise SchemaMismatchError(
-                f"{path} is {name}, which is only written as its text or bytes: convert it with {function} in the query"
-            )
-    for field in fields:
+    name = spark_struct(data_type)
+    if name is not None:
+        raise SchemaMismatchError(
+            f"{path} is {name}, which is only written as its text or bytes: convert it with {_CONVERSIONS[name]} in "
+            "the query"
+        )
+    for field in (data_type.field(index) for index in range(data_type.num_fields)):
         # The name of an element, or of the entries of a map, is not one that the user has given.
         _check_spark_types(field.type, f"{path}.{field.name}" if pa.types.is_struct(data_type) else path)
 

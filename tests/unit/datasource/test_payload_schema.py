@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -26,11 +27,13 @@ from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schem
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.options.read_options import parse_batch_options
-from pyspark_kafka_direct.payloads.spark.payload_schema import ERROR_TYPE, decoded_columns, typed_schema
+from pyspark_kafka_direct.payloads.arrow_columns import ERROR_TYPE
+from pyspark_kafka_direct.payloads.spark.payload_schema import decoded_columns, typed_schema
 from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
 
 JSON = PayloadSettings(key=SidePayload("key", "string"), value=SidePayload("value", "json"))
 NODE = '{"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}'
+ERROR = from_arrow_type(ERROR_TYPE)
 FLIGHT = StructType([StructField("origin", StringType()), StructField("delays", ArrayType(DoubleType()))])
 
 
@@ -70,9 +73,9 @@ def test_types_follow_from_the_formats() -> None:
 
 
 def test_errors_can_be_a_column() -> None:
-    schema = read_schema(struct(("_ERROR", ERROR_TYPE), ("value", FLIGHT)), JSON)
+    schema = read_schema(struct(("_ERROR", ERROR), ("value", FLIGHT)), JSON)
     assert schema.columns == ("_error", "value")
-    assert ERROR_TYPE.simpleString() == ("struct<side:string,stage:string,class:string,message:string,schema_id:int>")
+    assert ERROR.simpleString() == ("struct<side:string,stage:string,class:string,message:string,schema_id:int>")
 
 
 def test_payloads_can_be_variants() -> None:
@@ -104,9 +107,9 @@ def test_nothing_is_decoded_if_no_column_needs_it() -> None:
         (struct(("value", struct(("_corrupt_record", LongType())))), "'_corrupt_record' .* must be a string"),
         (struct(("value", struct(("a", LongType()), ("a", LongType())))), "named twice"),
         (struct(("value", FLIGHT), ("_error", StringType())), "'_error' must be struct<side:string,"),
-        (struct(("value", FLIGHT), ("_error", ERROR_TYPE, False)), "'_error' must be struct<side:string,"),
+        (struct(("value", FLIGHT), ("_error", ERROR, False)), "'_error' must be struct<side:string,"),
         (
-            struct(("key", StringType()), ("_error", ERROR_TYPE)),
+            struct(("key", StringType()), ("_error", ERROR)),
             "there is none; set valueFormat=json, avro or protobuf and add",
         ),
     ],
@@ -120,7 +123,7 @@ def test_an_invalid_schema_is_rejected(schema: StructType, message: str) -> None
 @pytest.mark.parametrize(
     ("schema", "name"),
     [
-        (struct(("value", FLIGHT), ("_error", ERROR_TYPE)), "_error"),
+        (struct(("value", FLIGHT), ("_error", ERROR)), "_error"),
         (struct(("Value", struct(("a", LongType()), ("_corrupt_record", StringType())))), r"Value\._corrupt_record"),
         (struct(("value", struct(("_corrupt_record", BinaryType())))), r"value\._corrupt_record"),
     ],
@@ -167,7 +170,7 @@ def test_a_decoder_of_the_user_needs_a_type() -> None:
         (struct(("value", StringType(), False)), "may be null"),
         (struct(("value", CalendarIntervalType())), "column 'value': "),
         (
-            struct(("value", StringType()), ("_error", ERROR_TYPE)),
+            struct(("value", StringType()), ("_error", ERROR)),
             "there is none; set valueFormat=json, avro or protobuf and add",
         ),
     ],
@@ -188,7 +191,7 @@ def test_a_type_without_fields_is_rejected(ddl: str) -> None:
 
 def test_errors_need_a_format() -> None:
     with pytest.raises(OptionError, match="there is no column '_error'"):
-        read_schema(struct(("value", BinaryType()), ("_error", ERROR_TYPE)))
+        read_schema(struct(("value", BinaryType()), ("_error", ERROR)))
 
 
 def test_a_struct_without_a_format_is_rejected_with_the_option_to_set() -> None:

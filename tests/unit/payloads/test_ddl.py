@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
+import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
-from pyspark_kafka_direct.payloads.ddl import checked_type
+from pyspark_kafka_direct.payloads.ddl import arrow_type, checked_type
+from pyspark_kafka_direct.payloads.json.json_values import is_variant
 from pyspark_kafka_direct.payloads.spark.payload_schema import typed_schema
 
 VALID = [
@@ -91,3 +93,81 @@ def test_a_type_that_no_column_has() -> None:
 
 def test_a_struct_may_be_empty() -> None:
     assert checked_type("", "valueSchema") == "struct<>"
+
+
+@pytest.mark.parametrize(
+    ("ddl", "expected"),
+    [
+        ("a boolean, b TINYINT, c byte", {"a": pa.bool_(), "b": pa.int8(), "c": pa.int8()}),
+        ("a smallint, b short, c int, d integer", {"a": pa.int16(), "b": pa.int16(), "c": pa.int32(), "d": pa.int32()}),
+        ("a bigint, b long, c real", {"a": pa.int64(), "b": pa.int64(), "c": pa.float32()}),
+        ("a float, b double, c binary", {"a": pa.float32(), "b": pa.float64(), "c": pa.binary()}),
+        ("a string collate system.builtin.UTF8_LCASE", {"a": pa.string()}),
+        ("a decimal, b dec(5), c numeric(38, 4)",
+         {"a": pa.decimal128(10, 0), "b": pa.decimal128(5, 0), "c": pa.decimal128(38, 4)}),
+        ("a date, b time, c time(3), d void",
+         {"a": pa.date32(), "b": pa.time64("ns"), "c": pa.time64("ns"), "d": pa.null()}),
+        ("a timestamp, b timestamp_ltz, c timestamp with local time zone",
+         dict.fromkeys("abc", pa.timestamp("us", "UTC"))),
+        ("a timestamp_ntz, b timestamp without time zone", dict.fromkeys("ab", pa.timestamp("us"))),
+        ("a interval day to second, b interval hour", dict.fromkeys("ab", pa.duration("us"))),
+        ("`a b` int, `c``d` int, 1st int", dict.fromkeys(("a b", "c`d", "1st"), pa.int32())),
+        ("a array<int>", {"a": pa.list_(pa.field("element", pa.int32()))}),
+        ("a map<string, array<date>>",
+         {"a": pa.map_(pa.string(), pa.field("value", pa.list_(pa.field("element", pa.date32()))))}),
+        ("a: struct<b: struct<>, c: int>", {"a": pa.struct({"b": pa.struct([]), "c": pa.int32()})}),
+    ],
+)  # fmt: skip
+def test_the_arrow_types(ddl: str, expected: dict[str, pa.DataType]) -> None:
+    for spelling in (ddl, f"struct<{ddl}>", f"{ddl} -- note"):
+        assert arrow_type(spelling, "valueSchema") == pa.struct(expected)
+
+
+def test_arrow_types_may_not_be_null() -> None:
+    found = arrow_type("a int NOT NULL COMMENT 'x' 'y', b struct<c: int not null, d: int> not null", "valueSchema")
+    assert found == pa.struct(
+        [
+            pa.field("a", pa.int32(), nullable=False),
+            pa.field("b", pa.struct([pa.field("c", pa.int32(), nullable=False), ("d", pa.int32())]), nullable=False),
+        ]
+    )
+
+
+def test_arrow_types_that_are_no_structs() -> None:
+    assert is_variant(arrow_type("variant", "valueSchema"))
+    assert is_variant(arrow_type("a variant", "valueSchema").field("a").type)
+    assert arrow_type("decimal(5,2)", "valueSchema") == pa.decimal128(5, 2)
+    assert arrow_type("array<string>", "valueSchema").value_type == pa.string()
+
+
+@pytest.mark.parametrize(
+    ("ddl", "problem"),
+    [
+        ("a int, b interval year to month", "field b cannot be interval year to month$"),
+        ("a struct<b: array<interval>>", "field a.b cannot be interval$"),
+        ("a string, b varchar(5)", "field b cannot be varchar$"),
+        ("a geometry(4326)", "field a cannot be geometry$"),
+        ("a map<int, struct<b: geography(any)>>", "field a.b cannot be geography$"),
+        # Spark rejects the others, too, with its own errors.
+        ("a int(3)", r"field a: the type int\(3\) is not valid$"),
+        ("a int()", r"field a: the type int\(\) is not valid$"),
+        ("a time(7)", r"field a: the type time\(7\) is not valid$"),
+        ("a decimal(0)", r"field a: the type decimal\(0\) is not valid$"),
+        ("a array<int not null>", "field a: unexpected not null behind int$"),
+        ("a int year", "field a: unexpected year behind int$"),
+        ("a int comment 'x' not null", "field a: unexpected comment ' not null behind int$"),
+        ("a void not null", "field a cannot be void not null$"),
+        ("\u00e4 int", "the name \u00e4 has to be in backquotes$"),
+        ("10 int", "the name 10 has to be in backquotes$"),
+        ("a struct", "field a cannot be struct$"),
+    ],
+)
+def test_what_has_no_arrow_type_names_its_field(ddl: str, problem: str) -> None:
+    with pytest.raises(OptionError, match=rf"^keySchema must be DDL such as .*: {problem}"):
+        arrow_type(ddl, "keySchema")
+    checked_type(ddl, "keySchema")  # Spark may have the type, or reports the problem itself
+
+
+def test_too_many_levels() -> None:
+    with pytest.raises(OptionError, match=r"its types have too many levels$"):
+        checked_type("a struct<" * 2000, "valueSchema")

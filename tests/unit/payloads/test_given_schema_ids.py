@@ -13,9 +13,8 @@ from google.protobuf import descriptor_pb2
 from pyspark_kafka_direct.errors import MalformedPayloadError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
+from pyspark_kafka_direct.payloads.arrow_columns import ERROR_TYPE
 from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
-from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
-from pyspark_kafka_direct.payloads.spark.payload_schema import ERROR_TYPE
 from pyspark_kafka_direct.records import arrow_schema
 
 if TYPE_CHECKING:
@@ -35,9 +34,7 @@ def decode(
     settings: PayloadSettings, values: list[bytes | None], headers: list[bytes | None] | None = None
 ) -> list[tuple[int | None, str | None, int | None]]:
     """Return the field, the message of the error without what to change, and its schema id of each value."""
-    schema = pa.schema(
-        [("value", pa.struct({"n": pa.int32()})), ("_error", pa.struct(list(arrow_schema_in_utc(ERROR_TYPE))))]
-    )
+    schema = pa.schema([("value", pa.struct({"n": pa.int32()})), ("_error", ERROR_TYPE)])
     decoder = pickle.loads(pickle.dumps(DecodedColumns(settings, ("value", "_error"), schema))).decoder()
     rows: list[dict[str, Any]] = [
         {"value": value, "headers": [] if header is None else [{"key": "__value_schema_id", "value": header}]}

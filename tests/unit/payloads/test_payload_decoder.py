@@ -14,11 +14,10 @@ import pytest
 from pyspark_kafka_direct.errors import MalformedPayloadError, RecordTooLargeError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
+from pyspark_kafka_direct.payloads.arrow_columns import ERROR_TYPE
 from pyspark_kafka_direct.payloads.json import json_column
 from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder, variant_type
 from pyspark_kafka_direct.payloads.payload_decoder import PayloadDecoder
-from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
-from pyspark_kafka_direct.payloads.spark.payload_schema import ERROR_TYPE
 from pyspark_kafka_direct.records import arrow_schema
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 TP = TopicPartition("flights", 3)
 STRUCT = pa.struct({"origin": pa.string(), "delay": pa.float64()})
-ERROR = arrow_schema_in_utc(ERROR_TYPE)
 GOOD, BAD, UNFIT = b'{"origin":"JFK","delay":1.5}', b'{"origin":"LGA', b'{"origin":"EWR","delay":"late"}'
 
 
@@ -48,7 +46,7 @@ def decoder(mode: MalformedMode = "PERMISSIVE", columns: Sequence[str] = ("value
         "key": pa.binary(),
         "offset": pa.int64(),
         "partition": pa.int32(),
-        "_error": pa.struct(list(ERROR)),
+        "_error": ERROR_TYPE,
     }
     return PayloadDecoder(settings, columns, pa.schema([(name.upper(), types[name]) for name in columns]))
 
@@ -88,7 +86,7 @@ def test_malformed_records_are_dropped_and_counted(caplog: pytest.LogCaptureFixt
 def test_malformed_records_that_no_column_shows_are_logged(
     value_type: pa.DataType, columns: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    types = {"value": value_type, "_error": pa.struct(list(ERROR))}
+    types = {"value": value_type, "_error": ERROR_TYPE}
     schema = pa.schema([(name, types[name]) for name in columns])
     payloads = PayloadDecoder(PayloadSettings(value=SidePayload("value", "json")), columns, schema)
     rows_of(payloads, records(payloads, [BAD, GOOD, None]), records(payloads, [BAD]))
@@ -152,7 +150,7 @@ def test_errors_are_a_column() -> None:
 
 def test_the_error_of_the_first_side_is_reported() -> None:
     settings = PayloadSettings(key=SidePayload("key", "json"), value=SidePayload("value", "json"))
-    schema = pa.schema({"value": STRUCT, "key": STRUCT, "_error": pa.struct(list(ERROR))})
+    schema = pa.schema({"value": STRUCT, "key": STRUCT, "_error": ERROR_TYPE})
     payloads = PayloadDecoder(settings, ("value", "key", "_error"), schema)
     batch = pa.RecordBatch.from_pydict(
         {"value": [GOOD, BAD, GOOD], "key": [BAD, b"1", GOOD]}, arrow_schema(("value", "key"))
@@ -174,7 +172,7 @@ def test_every_batch_has_the_types_of_the_schema(values: list[bytes | None]) -> 
     for mode in modes:
         payloads = decoder(mode, ("value", "key", "offset", "_error"))
         for batch in payloads.decode(iter([records(payloads, values), records(payloads, [GOOD])]), TP):
-            types = [STRUCT, pa.binary(), pa.int64(), pa.struct(list(ERROR))]
+            types = [STRUCT, pa.binary(), pa.int64(), ERROR_TYPE]
             assert batch.schema == pa.schema(list(zip(("VALUE", "KEY", "OFFSET", "_ERROR"), types, strict=True)))
             batch.validate(full=True)
 
@@ -192,7 +190,7 @@ def test_the_text_of_malformed_records_is_in_the_field_for_it() -> None:
 
 def test_malformed_variants_are_null_and_have_an_error() -> None:
     names = ("value", "_error")
-    schema = pa.schema({"value": variant_type(), "_error": pa.struct(list(ERROR))})
+    schema = pa.schema({"value": variant_type(), "_error": ERROR_TYPE})
     payloads = PayloadDecoder(PayloadSettings(value=SidePayload("value", "json")), names, schema)
     first, second, third = rows_of(payloads, records(payloads, [b'{"a":1}', b'{"a":1,"a":2}', b"[1,"]))
     assert first == {
@@ -265,7 +263,7 @@ def avro_decoder(mode: MalformedMode, *columns: str) -> PayloadDecoder:
     types = {
         "value": pa.struct({"delay": pa.float64(), "_corrupt_record": pa.binary()}),
         "offset": pa.int64(),
-        "_error": pa.struct(list(ERROR)),
+        "_error": ERROR_TYPE,
     }
     settings = PayloadSettings(value=SidePayload("value", "avro", schema=AVRO), mode=mode)
     return PayloadDecoder(settings, columns, pa.schema([(name, types[name]) for name in columns]))

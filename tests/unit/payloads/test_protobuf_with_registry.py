@@ -17,11 +17,11 @@ from tests.unit.payloads.protobuf_data import malformed, message_class
 from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryUnavailableError
 from pyspark_kafka_direct.options.payload_settings import SidePayload
 from pyspark_kafka_direct.options.registry_settings import RegistrySettings
+from pyspark_kafka_direct.payloads.latest_schemas import fetch_id, fetch_version
 from pyspark_kafka_direct.payloads.protobuf.protobuf_column import ProtobufColumn
 from pyspark_kafka_direct.payloads.protobuf.registry_messages import WriterMessages
 from pyspark_kafka_direct.payloads.protobuf.schema import ProtobufSource, parse_protobuf_schema
 from pyspark_kafka_direct.payloads.registry import single_flight_cache
-from pyspark_kafka_direct.payloads.spark.latest_schemas import fetch_id, fetch_version
 
 if TYPE_CHECKING:
     from tests.fake_registry import FakeRegistry

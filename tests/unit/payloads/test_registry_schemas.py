@@ -14,8 +14,8 @@ from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SideP
 from pyspark_kafka_direct.options.registry_settings import RegistrySettings
 from pyspark_kafka_direct.payloads.avro.registry_schemas import RegistrySchemas, new_fields, new_values
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
+from pyspark_kafka_direct.payloads.latest_schemas import fetch_id, fetch_version
 from pyspark_kafka_direct.payloads.payload_format import payload_format
-from pyspark_kafka_direct.payloads.spark.latest_schemas import fetch_id, fetch_version
 from pyspark_kafka_direct.payloads.writer_schemas import WriterSchemaError
 
 if TYPE_CHECKING:

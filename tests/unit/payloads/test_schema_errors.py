@@ -22,13 +22,12 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.options.registry_settings import RegistrySettings
 from pyspark_kafka_direct.payloads import whole_column
+from pyspark_kafka_direct.payloads.arrow_columns import ERROR_TYPE
 from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn, AvroSettings, GivenSchema, NoFraming
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.payloads.decoded_values import MalformedValues
 from pyspark_kafka_direct.payloads.payload_decoder import PayloadDecoder
 from pyspark_kafka_direct.payloads.schema_errors import SchemaErrors
-from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
-from pyspark_kafka_direct.payloads.spark.payload_schema import ERROR_TYPE
 from pyspark_kafka_direct.payloads.whole_column import decode_all
 from pyspark_kafka_direct.records import arrow_schema
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.payload_settings import MalformedMode
 
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
-ERROR = pa.struct(list(arrow_schema_in_utc(ERROR_TYPE)))
 PROTO = 'syntax = "proto3"; package shop; message Order { int32 id = 1; message Item { int32 count = 1; } }'
 MODES = ("PERMISSIVE", "DROPMALFORMED")
 
@@ -74,7 +72,7 @@ class Topic:
         self.settings = PayloadSettings(key, replace(key, side="value"), registry=access)
 
     def decoder(self, mode: MalformedMode, *columns: str) -> PayloadDecoder:
-        types = {"key": self.row, "value": self.row, "_error": ERROR}
+        types = {"key": self.row, "value": self.row, "_error": ERROR_TYPE}
         schema = pa.schema([(name, types[name]) for name in columns])
         return PayloadDecoder(replace(self.settings, mode=mode), columns, schema)
 

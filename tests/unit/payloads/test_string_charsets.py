@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema, read_schema
@@ -19,10 +20,10 @@ from pyspark_kafka_direct.options.payload_parser import parse_payload_arguments
 from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.options.read_options import parse_batch_options
 from pyspark_kafka_direct.options.sink_options import parse_sink_options
+from pyspark_kafka_direct.payloads.arrow_columns import ERROR_TYPE
 from pyspark_kafka_direct.payloads.payload_decoder import PayloadDecoder
-from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 from pyspark_kafka_direct.payloads.spark.payload_encoders import PayloadEncoders
-from pyspark_kafka_direct.payloads.spark.payload_schema import ERROR_TYPE, typed_schema
+from pyspark_kafka_direct.payloads.spark.payload_schema import typed_schema
 from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_schemas
 from pyspark_kafka_direct.records import arrow_schema
 
@@ -31,14 +32,13 @@ if TYPE_CHECKING:
 
 BASE = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "valueFormat": "string"}
 SINK = {"kafka.bootstrap.servers": "b:9092", "topic": "t", "valueFormat": "string"}
-ERROR = pa.struct(list(arrow_schema_in_utc(ERROR_TYPE)))
 TP = TopicPartition("t", 0)
 
 
 def decode(charset: str, values: list[bytes | None], mode: MalformedMode = "PERMISSIVE") -> list[dict[str, Any]]:
     settings = PayloadSettings(value=SidePayload("value", "string", charset=charset), mode=mode)
     columns = ("value", "_error") if mode == "PERMISSIVE" else ("value",)
-    schema = pa.schema([("value", pa.string()), ("_error", ERROR)][: len(columns)])
+    schema = pa.schema([("value", pa.string()), ("_error", ERROR_TYPE)][: len(columns)])
     decoder = PayloadDecoder(pickle.loads(pickle.dumps(settings.for_tasks())), columns, schema)
     rows: dict[str, Any] = {"value": values, "offset": range(5, 5 + len(values))}
     names = decoder.record_columns
@@ -159,7 +159,7 @@ def test_the_charset_is_an_option_of_strings() -> None:
 
 def test_malformed_strings_can_have_a_column_of_errors() -> None:
     options = {**BASE, "valueCharset": "UTF-8", "mode": "PERMISSIVE"}
-    schema = StructType().add("value", StringType()).add("_error", ERROR_TYPE)
+    schema = StructType().add("value", StringType()).add("_error", from_arrow_type(ERROR_TYPE))
     payloads = parse_batch_options(options).payloads
     assert read_schema(schema, payloads).columns == ("value", "_error")
     assert parse_batch_options(options).warnings == ()

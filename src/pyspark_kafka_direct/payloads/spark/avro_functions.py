@@ -176,14 +176,15 @@ def _decoder_settings(
     from pyspark_kafka_direct.payloads.avro.registry_schemas import RegistrySchemas
     from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
     from pyspark_kafka_direct.payloads.framing import ConfluentFraming
-    from pyspark_kafka_direct.payloads.spark.reader_schemas import find_reader_schema
+    from pyspark_kafka_direct.payloads.reader_schemas import find_reader_schema
+    from pyspark_kafka_direct.payloads.spark.latest_schemas import APPLICATION_SCHEMAS
 
     # The id in front of a datum names the schema of its writer, so jsonFormatSchema is the one to read with.
     given = reader or writer
     if given is not None:
         source, schema = "", _parse("from_avro", given)
     elif subject is not None:
-        found = find_reader_schema(SidePayload(_COLUMN, _AVRO), registry, subject)
+        found = find_reader_schema(SidePayload(_COLUMN, _AVRO), registry, subject, APPLICATION_SCHEMAS)
         source, schema = found.source, parse_avro_schema(found.text, [text for _, text in found.references])
     else:
         raise OptionError("from_avro: set the subject whose latest schema the column has, or jsonFormatSchema")

@@ -1,4 +1,4 @@
-"""The schemas that this application has found in registries, for queries and micro-batches planned during an outage.
+"""The folder with the schemas that this application has found in registries.
 
 Spark plans the micro-batches of a query in several processes. They share files in Spark's folder for the application's
 files on the driver, which is private to the application's user, and which Spark deletes with the application.
@@ -6,127 +6,23 @@ files on the driver, which is private to the application's user, and which Spark
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
-from pyspark_kafka_direct.atomic_file import write_atomically
-from pyspark_kafka_direct.errors import SchemaRegistryUnavailableError
-from pyspark_kafka_direct.payloads.payload_format import schema_format
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark_kafka_direct.options.payload_settings import SidePayload
-    from pyspark_kafka_direct.options.registry_settings import RegistryCredentials, RegistrySettings
-    from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
+from pyspark_kafka_direct.payloads.latest_schemas import LatestSchemas
 
 _FOLDER: Final = "pyspark-kafka-direct-schemas"
 
-_log = logging.getLogger("pyspark_kafka_direct.spark")
 
-
-class FoundSchema(NamedTuple):
-    """A schema with the names and texts of those that it refers to, and its identity if it is in a registry."""
-
-    text: str
-    references: tuple[tuple[str, str], ...] = ()
-    schema_id: int | None = None
-    guid: str | None = None
-    source: str = ""  # for errors
-
-
-def fetch_version(registry: RegistrySettings, subject: str, payload: SidePayload) -> FoundSchema:
-    """Return the schema of a subject in the version that a side names; a SchemaError if its format cannot use it."""
-    from pyspark_kafka_direct.payloads.registry.registered_schema import invalid_response
-    from pyspark_kafka_direct.payloads.registry.registry_client import registry_client
-
-    resolved = registry_client(registry).schema_of_subject(subject, payload.version)
-    registered = resolved.registered
-    if registered.schema_id is None:
-        raise invalid_response(f"Subject {subject!r}", "without an id")
-    source = f"version {registered.version} of {subject}, schema id {registered.schema_id}"
-    return _checked(resolved, source, payload)
-
-
-def fetch_id(registry: RegistrySettings, schema_id: int, source: str, payload: SidePayload) -> FoundSchema:
-    """Return the schema with an id that was found before; ``source`` is where."""
-    from pyspark_kafka_direct.payloads.registry.registry_client import registry_client
-
-    return _checked(registry_client(registry).schema_by_id(schema_id), source, payload)
-
-
-def fetch_or_load(registry: RegistrySettings, key: str, fetch: Callable[[], FoundSchema]) -> FoundSchema:
-    """Return what is fetched, or, if no registry is available, what this application has fetched before."""
-    try:
-        found = fetch()
-    except SchemaRegistryUnavailableError:
-        earlier = load_latest(registry, key)
-        if earlier is None:
-            raise
-        return earlier
-    save_latest(registry, key, found)
-    return found
-
-
-def save_latest(registry: RegistrySettings, key: str, found: FoundSchema) -> None:
-    """Save a schema, for example by its format and subject; a failure has an effect only during an outage."""
-    file = _file(registry, key)
-    if file is None:
-        return
-    with contextlib.suppress(OSError):
-        text = json.dumps(found)
-        if not file.exists() or file.read_text() != text:
-            file.parent.mkdir(mode=0o700, exist_ok=True)
-            write_atomically(file, text)
-
-
-def load_latest(registry: RegistrySettings, key: str) -> FoundSchema | None:
-    """Return the schema that was saved last, or None if this application has not found one."""
-    file = _file(registry, key)
-    try:  # TypeError: null, which has no parts
-        text, references, schema_id, guid, source = json.loads(file.read_text() if file else "null")
-    except (OSError, ValueError, TypeError):
-        return None
-    _log.warning("no schema registry is available; the last known schema is used: %s", source)
-    return FoundSchema(text, tuple((name, reference) for name, reference in references), schema_id, guid, source)
-
-
-def _checked(resolved: ResolvedSchema, source: str, payload: SidePayload) -> FoundSchema:
-    """Return a schema, or raise a SchemaError if the format of keys or values cannot use it."""
-    schema_format(payload.format).check_registered(resolved, source, payload.message)
-    references = tuple((dependency.name, dependency.text) for dependency in resolved.dependencies)
-    guid = resolved.registered.guid
-    return FoundSchema(
-        resolved.text,
-        references,
-        schema_id=resolved.registered.schema_id,
-        guid=None if guid is None else str(guid),
-        source=source,
-    )
-
-
-def _file(registry: RegistrySettings, key: str) -> Path | None:
-    """Return the file of a schema, or None in a process without Spark's folder, such as a client of Spark Connect."""
+def _find_folder() -> Path | None:
+    """Return the folder, or None in a process without Spark's folder, such as a client of Spark Connect."""
     try:
         from pyspark import SparkFiles  # a PySpark that is only a client of Spark Connect lacks it
 
         root = SparkFiles.getRootDirectory()
     except (AssertionError, ImportError, RuntimeError):  # AssertionError: this process has no SparkContext
         return None
-    digest = hashlib.sha256(json.dumps([registry.urls, _login(registry.credentials), key]).encode()).hexdigest()
-    return Path(root, _FOLDER, digest) if root else None
+    return Path(root, _FOLDER) if root else None
 
 
-def _login(credentials: RegistryCredentials) -> list[object]:
-    """Return what distinguishes registries with the same URL, as there are in Confluent Cloud."""
-    token, oauth = credentials.token, credentials.oauth
-    return [
-        credentials.username,
-        None if token is None else token.reveal(),
-        None if oauth is None else oauth.client_id,
-        credentials.headers,
-    ]
+APPLICATION_SCHEMAS: Final = LatestSchemas(_find_folder)

@@ -20,8 +20,9 @@ from pyspark_kafka_direct.options.payload_settings import (
     short_subject_advice,
     subject_name,
 )
+from pyspark_kafka_direct.payloads.latest_schemas import FoundSchema, fetch_version
 from pyspark_kafka_direct.payloads.payload_format import DerivedSchemaFormat, schema_format, writable_format
-from pyspark_kafka_direct.payloads.spark.latest_schemas import FoundSchema, fetch_or_load, fetch_version
+from pyspark_kafka_direct.payloads.spark.latest_schemas import APPLICATION_SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,7 +115,7 @@ def _version_of_subject(registry: RegistrySettings, payload: SidePayload, topic:
     if payload.version != LATEST_VERSION:
         return _fetch_version(registry, subject, wanted)
     key = json.dumps([payload.format, subject])
-    return fetch_or_load(registry, key, lambda: fetch_version(registry, subject, wanted))
+    return APPLICATION_SCHEMAS.fetch_or_load(registry, key, lambda: fetch_version(registry, subject, wanted))
 
 
 def _advice(payload: SidePayload, schema_option: str, *, has_type: bool) -> str:
@@ -152,7 +153,7 @@ def _subject(payload: SidePayload, topic: str | None, record_name: str) -> str:
 def _fetch_version(registry: RegistrySettings, subject: str, payload: SidePayload) -> FoundSchema:
     """Return a version that is not ``latest``, which a process requests once."""
     key = json.dumps([payload.format, subject, payload.version])
-    return fetch_or_load(registry, key, lambda: fetch_version(registry, subject, payload))
+    return APPLICATION_SCHEMAS.fetch_or_load(registry, key, lambda: fetch_version(registry, subject, payload))
 
 
 @functools.lru_cache(maxsize=64)  # the id of a schema does not change
@@ -161,7 +162,9 @@ def _registered(
 ) -> FoundSchema:
     """Look a schema up in a subject, or register it."""
     key = json.dumps([payload_format, subject, "schema", text])
-    return fetch_or_load(registry, key, lambda: _identify(registry, subject, text, auto_register, payload_format))
+    return APPLICATION_SCHEMAS.fetch_or_load(
+        registry, key, lambda: _identify(registry, subject, text, auto_register, payload_format)
+    )
 
 
 def _identify(
