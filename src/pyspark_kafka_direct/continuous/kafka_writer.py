@@ -14,10 +14,10 @@ from pyspark_kafka_direct.client.consumer_group import CommittedOffset, Consumer
 from pyspark_kafka_direct.continuous.continuous_sink import SinkWriter
 from pyspark_kafka_direct.continuous.group_offsets import EpochMetadata, offsets_group_id, transactional_id
 from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, KafkaDirectError, ProducerFencedError
-from pyspark_kafka_direct.payloads.spark.payload_encoders import NO_ENCODERS, PayloadEncoders
-from pyspark_kafka_direct.payloads.spark.write_rows import split_rows, stamp_headers, to_producer_rows
-from pyspark_kafka_direct.payloads.spark.write_schema import resolve_arrow_write_schema
+from pyspark_kafka_direct.payloads.payload_encoders import NO_ENCODERS, PayloadEncoders
 from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_schemas
+from pyspark_kafka_direct.payloads.write_rows import split_rows, stamp_headers, to_producer_rows
+from pyspark_kafka_direct.payloads.write_schema import resolve_write_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings, WriteSettings
     from pyspark_kafka_direct.payloads.column_encoder import EncoderSettings
-    from pyspark_kafka_direct.payloads.spark.write_schema import WriteSchema
+    from pyspark_kafka_direct.payloads.write_schema import WriteSchema
     from pyspark_kafka_direct.producer.batch_producer import BatchProducer
     from pyspark_kafka_direct.producer.row_writer import RowWriter
     from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
@@ -313,7 +313,7 @@ class OutputConverter:
         """Yield the rows to write in chunks of a few MiB. The schema may change from batch to batch."""
         schema = batch.schema
         if self._columns is None or not schema.equals(self._schema):
-            self._columns = resolve_arrow_write_schema(schema, self._topic, self._encoders.columns)
+            self._columns = resolve_write_schema(schema, self._topic, self._encoders.columns)
             self._schema = schema
         default_timestamp_ms = int(self._system.wall_time() * 1000)
         for chunk in split_rows(batch):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings
     from pyspark_kafka_direct.payloads.column_encoder import EncoderSettings
-    from pyspark_kafka_direct.payloads.spark.write_schema import WriteSchema
+    from pyspark_kafka_direct.payloads.write_schema import WriteSchema
     from pyspark_kafka_direct.planning.commit_decision import Ticket, WriteKind
     from pyspark_kafka_direct.producer.staged_frames import StagedOutput
     from pyspark_kafka_direct.producer.staging_location import StagingLocation
@@ -84,7 +84,7 @@ class WriteTaskContext:
 
     def stamp(self) -> dict[str, bytes]:
         """Return the headers of the option ``stampBatch``."""
-        from pyspark_kafka_direct.payloads.spark.write_rows import stamp_headers
+        from pyspark_kafka_direct.payloads.write_rows import stamp_headers
 
         return stamp_headers(self.query_id, self.batch_id, self.partition, self.attempt)
 
@@ -145,8 +145,8 @@ class KafkaWriteTask(ABC, Generic[_Message_co]):
         send: Callable[[str, EncodedBatch], None],
     ) -> None:
         """Encode all rows, and pass each record batch with its topic to ``send``."""
-        from pyspark_kafka_direct.payloads.spark.payload_encoders import PayloadEncoders
-        from pyspark_kafka_direct.payloads.spark.write_rows import split_rows, to_producer_rows
+        from pyspark_kafka_direct.payloads.payload_encoders import PayloadEncoders
+        from pyspark_kafka_direct.payloads.write_rows import split_rows, to_producer_rows
         from pyspark_kafka_direct.producer.row_writer import RowWriter
 
         encoders = PayloadEncoders(self.encoders, self.topic)

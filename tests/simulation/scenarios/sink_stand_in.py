@@ -18,8 +18,8 @@ from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCo
 from pyspark_kafka_direct.datasource.write_task import StagingConfig, StagingWriteTask, WriteTaskContext
 from pyspark_kafka_direct.errors import KafkaDirectError, TransactionStateError
 from pyspark_kafka_direct.options.settings import ProducerSettings
-from pyspark_kafka_direct.payloads.spark.write_rows import HEADERS
-from pyspark_kafka_direct.payloads.spark.write_schema import WriteSchema
+from pyspark_kafka_direct.payloads.write_rows import HEADERS
+from pyspark_kafka_direct.payloads.write_schema import WriteSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

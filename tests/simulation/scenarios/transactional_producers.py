@@ -22,7 +22,7 @@ from tests.simulation.scenarios.several_topics import all_places, partition_at, 
 
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
 from pyspark_kafka_direct.errors import KafkaDirectError, OutcomeUnknownError, ProducerFencedError
-from pyspark_kafka_direct.payloads.spark.write_rows import HEADERS
+from pyspark_kafka_direct.payloads.write_rows import HEADERS
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 from pyspark_kafka_direct.records import RecordEncoder
 

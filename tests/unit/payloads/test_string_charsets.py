@@ -22,7 +22,7 @@ from pyspark_kafka_direct.options.read_options import parse_batch_options
 from pyspark_kafka_direct.options.sink_options import parse_sink_options
 from pyspark_kafka_direct.payloads.arrow_columns import ERROR_TYPE
 from pyspark_kafka_direct.payloads.payload_decoder import PayloadDecoder
-from pyspark_kafka_direct.payloads.spark.payload_encoders import PayloadEncoders
+from pyspark_kafka_direct.payloads.payload_encoders import PayloadEncoders
 from pyspark_kafka_direct.payloads.spark.payload_schema import typed_schema
 from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_schemas
 from pyspark_kafka_direct.records import arrow_schema

@@ -142,8 +142,8 @@ from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.producer.compacted_partition import keyed_rows
 from pyspark_kafka_direct.records import RecordEncoder
 from pyspark_kafka_direct.records.columns import binary_column, header_column, integer_column
-from pyspark_kafka_direct.payloads.spark.write_rows import to_producer_rows
-from pyspark_kafka_direct.payloads.spark.write_schema import WriteSchema
+from pyspark_kafka_direct.payloads.write_rows import to_producer_rows
+from pyspark_kafka_direct.payloads.write_schema import WriteSchema
 import pyarrow as pa
 columns = {
     "key": binary_column([b"k"]),

@@ -15,7 +15,7 @@ from pyspark_kafka_direct.options.registry_definitions import REGISTRY_OPTIONS, 
 from pyspark_kafka_direct.options.registry_parser import parse_registry
 from pyspark_kafka_direct.options.security_settings import PLAINTEXT
 from pyspark_kafka_direct.options.sink_payloads import AUTO_REGISTER, SinkPayloads
-from pyspark_kafka_direct.payloads.spark.payload_encoders import FunctionEncoder
+from pyspark_kafka_direct.payloads.payload_encoders import FunctionEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,8 +10,8 @@ from pyspark.sql.types import DataType
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options import option_messages
+from pyspark_kafka_direct.payloads.payload_encoders import FunctionEncoder
 from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
-from pyspark_kafka_direct.payloads.spark.payload_encoders import FunctionEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

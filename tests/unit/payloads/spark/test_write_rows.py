@@ -12,15 +12,15 @@ from pyspark_kafka_direct.errors import ColumnError
 from pyspark_kafka_direct.payloads.avro.encoder_program import AvroEncoderSettings
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.payloads.json.encoder_settings import JsonEncoderSettings
-from pyspark_kafka_direct.payloads.spark.payload_encoders import PayloadEncoders
-from pyspark_kafka_direct.payloads.spark.write_rows import (
+from pyspark_kafka_direct.payloads.payload_encoders import PayloadEncoders
+from pyspark_kafka_direct.payloads.write_rows import (
     HEADERS,
     append_headers,
     split_rows,
     stamp_headers,
     to_producer_rows,
 )
-from pyspark_kafka_direct.payloads.spark.write_schema import WriteSchema
+from pyspark_kafka_direct.payloads.write_schema import WriteSchema
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.payloads.column_encoder import EncoderSettings

@@ -25,11 +25,9 @@ from pyspark.sql.types import (
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema
 from pyspark_kafka_direct.errors import ColumnError
 from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
-from pyspark_kafka_direct.payloads.spark.write_schema import (
-    WriteSchema,
-    resolve_arrow_write_schema,
-    resolve_write_schema,
-)
+from pyspark_kafka_direct.payloads.spark.write_schema import resolve_write_schema
+from pyspark_kafka_direct.payloads.write_schema import WriteSchema
+from pyspark_kafka_direct.payloads.write_schema import resolve_write_schema as resolve_arrow_write_schema
 from pyspark_kafka_direct.records import COLUMNS, arrow_schema
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))

@@ -32,11 +32,11 @@ from pyspark_kafka_direct.errors import (
     SchemaRegistryUnavailableError,
 )
 from pyspark_kafka_direct.options.sink_options import parse_sink_options
+from pyspark_kafka_direct.payloads import written_schemas
 from pyspark_kafka_direct.payloads.column_encoder import ColumnEncoder, InvalidRowError, SchemaMismatchError
 from pyspark_kafka_direct.payloads.json.encoder_settings import JsonEncoderSettings
 from pyspark_kafka_direct.payloads.json.json_values import variant_type
 from pyspark_kafka_direct.payloads.registry.registry_client import registry_client
-from pyspark_kafka_direct.payloads.spark import writer_schemas
 from pyspark_kafka_direct.payloads.spark.avro_functions import parse_to_avro, to_avro_function
 from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_schemas
 
@@ -108,7 +108,7 @@ def test_an_application_writes_while_the_registry_is_down(
     found = resolve_writer_schemas(parse_sink_options(options, streaming=True).payloads, None, "t")
     registry.stop()
     payloads = parse_sink_options({**options, **SHORT_OUTAGE}, streaming=True).payloads
-    for cached in (writer_schemas._registered, writer_schemas._fetch_version):  # a later batch has another process
+    for cached in (written_schemas._registered, written_schemas._fetch_version):  # a later batch has another process
         cached.cache_clear()
     registry_client.cache_clear()
     again = resolve_writer_schemas(payloads, None, "t")

@@ -1,4 +1,4 @@
-"""Conversion of Spark's Arrow columns to the rows that producers take: bytes and milliseconds."""
+"""Conversion of Arrow columns to the rows that producers take: bytes and milliseconds."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafka_direct.errors import ColumnError, KafkaDirectError
-from pyspark_kafka_direct.payloads.spark.payload_encoders import NO_ENCODERS
+from pyspark_kafka_direct.payloads.payload_encoders import NO_ENCODERS
 from pyspark_kafka_direct.records.columns import integer_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from pyspark_kafka_direct.payloads.spark.payload_encoders import PayloadEncoders
-    from pyspark_kafka_direct.payloads.spark.write_schema import WriteSchema
+    from pyspark_kafka_direct.payloads.payload_encoders import PayloadEncoders
+    from pyspark_kafka_direct.payloads.write_schema import WriteSchema
 
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
