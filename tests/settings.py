@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_kafka_direct.options.client_parser import parse_connection
 from pyspark_kafka_direct.options.config_option import ConfigSource
-from pyspark_kafka_direct.options.offset_specs import Earliest
+from pyspark_kafka_direct.options.offset_specs import AT_EARLIEST
 from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.options.option_parser import parse_config
 from pyspark_kafka_direct.options.payload_settings import PayloadSettings
@@ -80,7 +80,7 @@ def read_settings(
         FetchSettings(isolation_level=isolation_level, fail_on_data_loss=fail_on_data_loss),
         SourceSettings(
             selection=SubscribeStrategy(("t",)),
-            start=start or Earliest(),
+            start=start or AT_EARLIEST,
             limits=limits,
             offset_fetch_attempts=max_attempts,
             **source,

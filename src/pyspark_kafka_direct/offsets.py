@@ -279,39 +279,50 @@ def topics_from_json(text: str) -> dict[str, Any]:
     return topics
 
 
-def partition_values_from_json(topic: str, entry: object) -> dict[int, int]:
-    """Parse one topic's ``{"0":23,"1":45}``: a 64-bit integer (an offset or a timestamp) for each partition.
+def partition_entries_from_json(topic: str, entry: object) -> dict[int, object]:
+    """Parse the partition numbers of one topic's ``{"0":23,"1":45}``; the values are returned as they are.
 
-    An integer may also be a string (``"23"``), as for Spark's JSON reader.
+    Raises:
+        ValueError: ``entry`` is not such an object.
+    """
+    if not isinstance(entry, dict):
+        raise ValueError(f"topic {topic!r} does not map partitions to integers")
+    values: dict[int, object] = {}
+    for key, value in entry.items():
+        partition = int64_from_json(key)
+        if partition is None or not 0 <= partition <= MAX_PARTITION:
+            raise ValueError(f"topic {topic!r}: {key!r} is not a partition number")
+        if partition in values:
+            raise ValueError(f"topic {topic!r}: partition {partition} occurs twice")
+        values[partition] = value
+    return values
+
+
+def partition_values_from_json(topic: str, entry: object) -> dict[int, int]:
+    """Parse one topic's ``{"0":23,"1":45}``: a 64-bit integer for each partition.
 
     Raises:
         ValueError: ``entry`` is not such an object, or one of its integers is out of range.
     """
-    if not isinstance(entry, dict):
-        raise ValueError(f"topic {topic!r} does not map partitions to integers")
     integers: dict[int, int] = {}
-    for key, value in entry.items():
-        partition = _parse_integer(key)
-        if partition is None or not 0 <= partition <= MAX_PARTITION:
-            raise ValueError(f"topic {topic!r}: {key!r} is not a partition number")
-        integer = _parse_integer(value)
-        if integer is None or not -MAX_OFFSET - 1 <= integer <= MAX_OFFSET:
+    for partition, value in partition_entries_from_json(topic, entry).items():
+        integer = int64_from_json(value)
+        if integer is None:
             raise ValueError(f"topic {topic!r}, partition {partition}: {value!r} is not a 64-bit integer")
-        if partition in integers:
-            raise ValueError(f"topic {topic!r}: partition {partition} occurs twice")
         integers[partition] = integer
     return integers
 
 
+def int64_from_json(value: object) -> int | None:
+    """Return a 64-bit integer, which may also be a string (``"23"``), as for Spark's JSON reader; else ``None``."""
+    if isinstance(value, str):
+        value = int(value) if _INTEGER.fullmatch(value) else None
+    if not isinstance(value, int) or isinstance(value, bool) or not -MAX_OFFSET - 1 <= value <= MAX_OFFSET:
+        return None
+    return value
+
+
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # int() accepts more than Spark, such as "1_000"
-
-
-def _parse_integer(value: object) -> int | None:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str) and _INTEGER.fullmatch(value):
-        return int(value)
-    return None
 
 
 def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -178,5 +178,5 @@ def _field_names(value_class: type) -> tuple[str, ...] | None:
     else:
         names = getattr(value_class, "_fields", ())
     if value_class.__module__.partition(".")[0] != "pyspark_kafka_direct" or not names:
-        return None  # a value without fields is known by its class only, such as Earliest()
+        return None  # a value without fields is known by its class only
     return tuple(name for name in names if name not in _EXCLUDED_FIELDS)

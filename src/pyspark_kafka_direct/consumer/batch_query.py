@@ -17,7 +17,7 @@ from pyspark_kafka_direct.consumer.query_metadata import (
 )
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError
-from pyspark_kafka_direct.options.offset_specs import Latest
+from pyspark_kafka_direct.options.offset_specs import AT_LATEST
 from pyspark_kafka_direct.planning.batch_planner import BatchPlan, plan_explicit_ranges, plan_offset_specs
 
 if TYPE_CHECKING:
@@ -95,10 +95,11 @@ def _plan_subscription(
     plan_once = functools.partial(
         plan_offset_specs,
         cast("OffsetSpec", source.start),  # a batch has no committed start
-        source.end or Latest(),
+        source.end or AT_LATEST,
         selected.partitions,
         fetch_offsets,
         settings,
+        now_ms=int(cluster.pool.system.wall_time() * 1000),  # once: both ends, and a second plan, have the same one
         pushed=pushed,
         raise_epoch_floors=cluster.raise_epoch_floors,
     )

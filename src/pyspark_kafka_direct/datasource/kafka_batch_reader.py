@@ -13,7 +13,7 @@ from pyspark_kafka_direct.consumer.batch_query import plan_batch_query
 from pyspark_kafka_direct.datasource.kept_plan import KeptPlan
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaReader
 from pyspark_kafka_direct.options.hints import listed
-from pyspark_kafka_direct.options.offset_specs import Latest
+from pyspark_kafka_direct.options.offset_specs import AT_LATEST
 from pyspark_kafka_direct.options.subscription import SubscribePatternStrategy
 from pyspark_kafka_direct.planning.offset_resolution import start_may_change
 from pyspark_kafka_direct.planning.pushed_filters import PushedFilters, push_filters
@@ -35,7 +35,7 @@ class KafkaBatchReader(KafkaReader, DataSourceReader):
 
     def _partition_reader(self) -> KafkaPartitionReader:
         reader, source = super()._partition_reader(), self._settings.source
-        if source.offset_ranges is not None or not start_may_change(source.end or Latest()):
+        if source.offset_ranges is not None or not start_may_change(source.end or AT_LATEST):
             return reader  # the end is fixed
         selection = source.selection
         names = selection.pattern.text if isinstance(selection, SubscribePatternStrategy) else listed(selection.topics)

@@ -23,7 +23,6 @@ from pyspark_kafka_direct.direct.direct_stream_planner import (
 from pyspark_kafka_direct.direct.rate_controller import max_messages_per_partition
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.options.kafka_params import parse_kafka_params
-from pyspark_kafka_direct.options.offset_specs import SpecificTimestamps
 from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.options.security_settings import Secret
 from pyspark_kafka_direct.planning.offset_reader import (
@@ -32,7 +31,12 @@ from pyspark_kafka_direct.planning.offset_reader import (
     contradicting_metadata_error,
     contradiction_pause,
 )
-from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD, required_lookups, resolve_offsets
+from pyspark_kafka_direct.planning.offset_resolution import (
+    positions_at,
+    required_ends,
+    required_lookups,
+    resolve_positions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.direct.consumer_strategies import ConsumerStrategy
     from pyspark_kafka_direct.direct.rate_controller import RateController
     from pyspark_kafka_direct.options.kafka_params import KafkaParameters
-    from pyspark_kafka_direct.options.offset_specs import TimestampSpec
+    from pyspark_kafka_direct.options.offset_specs import OffsetSpec
     from pyspark_kafka_direct.options.settings import IsolationLevel
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
@@ -195,25 +199,26 @@ class StreamClusterView:
 
 
 def offsets_by_timestamp(
-    spec: TimestampSpec,
+    spec: OffsetSpec,
     requested: Mapping[TopicPartition, int | None],
     cluster: ClusterClient,
     isolation_level: IsolationLevel,
 ) -> dict[TopicPartition, int]:
     """Return the offsets of a timestamp for the partitions without a requested offset."""
     without_offset = {tp for tp, offset in requested.items() if offset is None}
-    if isinstance(spec, SpecificTimestamps):
-        # A requested offset has priority. Its timestamp is dropped, because the spec must name exactly the partitions.
-        with_offset = requested.keys() - without_offset
-        spec = replace(spec, timestamps={tp: time for tp, time in spec.timestamps.items() if tp not in with_offset})
-    lookups = required_lookups(spec, without_offset, "start")
+    # A requested offset has priority. Its timestamp is dropped, because the spec must name exactly the partitions.
+    with_offset = requested.keys() - without_offset
+    spec = replace(spec, partitions={tp: time for tp, time in spec.partitions.items() if tp not in with_offset})
+    positions = positions_at(spec, without_offset, "start", int(cluster.pool.system.wall_time() * 1000))
+    lookups = required_lookups(positions)
     if not lookups:
         return {}
     cluster.raise_epoch_floors({tp.topic for tp in lookups})  # a deposed leader may lack records, and find later ones
     found = cluster.offsets(lookups, isolation_level=isolation_level)
-    at_end = [tp for tp, offset in found.items() if offset == NO_RECORD]  # start at the end, unless that is an error
+    at_end = required_ends(positions, found)
     latest = cluster.offsets(dict.fromkeys(at_end, LATEST), isolation_level=isolation_level) if at_end else {}
-    return {tp: start.offset for tp, start in resolve_offsets(spec, without_offset, found, latest, "start").items()}
+    starts = resolve_positions(positions, found, latest, side="start", option=spec.option)
+    return {tp: start.offset for tp, start in starts.items()}
 
 
 def resolve_starting_offsets(

@@ -23,6 +23,7 @@ from pyspark_kafka_direct.options.config_option import ConfigSource
 from pyspark_kafka_direct.options.offset_specs import (
     STARTING_TIMESTAMP_OPTIONS,
     STRATEGY_OPTION,
+    given_strategy,
     parse_timestamps,
     precedence_warnings,
     timestamp_warnings,
@@ -34,7 +35,7 @@ from pyspark_kafka_direct.options.value_types import invalid_value
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.config_option import Api
-    from pyspark_kafka_direct.options.offset_specs import NoMatchStrategy, TimestampSpec
+    from pyspark_kafka_direct.options.offset_specs import OffsetSpec
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
     from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings
 
@@ -52,7 +53,7 @@ class KafkaParameters:
     fetch: FetchSettings  # of executors
     group_id: str | None = None
     auto_offset_reset: OffsetResetStrategy = "latest"
-    starting_timestamp: TimestampSpec | None = None  # where a new direct stream starts
+    starting_timestamp: OffsetSpec | None = None  # where a new direct stream starts
     poll_timeout_ms: int | None = None  # None: from the Spark configuration
     source_option_strings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # see source_options
 
@@ -103,9 +104,7 @@ def parse_kafka_params(params: Mapping[str, object], api: Api = "direct") -> Kaf
             f"auto.offset.reset={auto_offset_reset} is overridden to none in tasks: records that a task cannot find "
             "are data loss. The setting applies only where a stream starts"
         )
-    starting_timestamp = parse_timestamps(
-        parsed, STARTING_TIMESTAMP_OPTIONS, cast("NoMatchStrategy", parsed.get_string(STRATEGY_OPTION))
-    )
+    starting_timestamp = parse_timestamps(parsed, STARTING_TIMESTAMP_OPTIONS, given_strategy(parsed))
     for warning in timestamp_warnings(starting_timestamp):
         warn_once(warning)
     return KafkaParameters(
@@ -160,6 +159,7 @@ def _parse_offset_reset(parsed: ParsedConfig) -> OffsetResetStrategy:
         return cast("OffsetResetStrategy", value.lower())
     if value.lower().startswith("by_duration:"):
         raise OptionError(
-            f"{name}={value} is not supported; to start at a time, set startingTimestamp in the kafkaParams of a stream"
+            f"{name}={value} is not supported; to start at a time, set startingTimestamp in the kafkaParams of a "
+            "stream (-1h is one hour ago)"
         )
     raise invalid_value(name, value, "earliest, latest or none", candidates=_RESET_STRATEGIES)

@@ -1,144 +1,141 @@
-"""Positions where reading starts or ends, as users write them: keywords, offsets or timestamps.
+"""Positions where reading starts or ends, as users write them: keywords, offsets or times.
 
-The forms are those of Spark's Kafka source (``KafkaSourceProvider.getKafkaOffsetRangeLimit``):
+Some forms are those of Spark's Kafka source (``KafkaSourceProvider.getKafkaOffsetRangeLimit``):
 
     earliest | latest                                     any letter case
     {"topic":{"0":23,"1":-1,"2":-2}}                      -1 latest, -2 earliest
     {"topic":"earliest","other":{"0":5}}                  a whole topic by keyword (SPARK-58774)
     1700000000000                                         one timestamp for all partitions, in ms since 1970
     {"topic":{"0":1700000000000}}                         a timestamp per topic-partition
+
+The others are our own. All words may also be values in JSON:
+
+    now                                                   the same as latest
+    2026-11-28T06:00Z | -1h                               the first record at this time or later
+    last 1000                                             the last offsets of each partition
+    {"topic":{"0":23,"*":"-1h"},"*":"earliest"}           "*" is the rest of a topic, or all other topics
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import (
     EARLIEST,
     LATEST,
     TopicPartition,
-    partition_values_from_json,
+    int64_from_json,
+    partition_entries_from_json,
     topics_from_json,
 )
-from pyspark_kafka_direct.options.hints import did_you_mean, listed
+from pyspark_kafka_direct.options.hints import listed
 from pyspark_kafka_direct.options.option_messages import ignored_warning
+from pyspark_kafka_direct.options.positions import (
+    KEYWORDS,
+    TIMES_FORM,
+    AtTime,
+    BeforeNow,
+    LastOffsets,
+    NoMatchStrategy,
+    Position,
+    parse_position,
+    parse_time,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
 
-OffsetOrigin: TypeAlias = Literal["given", "earliest", "latest", "timestamp"]
-
-# What a starting timestamp means in a partition without a record that new.
-NoMatchStrategy: TypeAlias = Literal["error", "latest"]
+OffsetOrigin: TypeAlias = Literal["given", "earliest", "latest", "timestamp", "last"]
 
 STARTING_TIMESTAMP_OPTIONS: Final = ("startingTimestamp", "startingOffsetsByTimestamp")
 STRATEGY_OPTION: Final = "startingOffsetsByTimestampStrategy"
 
-_KEYWORDS = {"earliest": EARLIEST, "latest": LATEST}
+_REST: Final = "*"  # no topic can have this name
 _SECONDS_SINCE_2001: Final = range(10**9, 10**10)  # as milliseconds, these are times of January to April 1970
-_OFFSETS_FORM = '"earliest", "latest" or JSON such as {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
-_TIMESTAMPS_FORM = 'JSON such as {"topicA":{"0":1700000000000,"1":1700000000000}}, in milliseconds since 1970'
-_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_OFFSETS_FORM: Final = (
+    f'"earliest", "latest" or "now", {TIMES_FORM}, "last 1000", or JSON such as '
+    '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+)
+_TIMES_BY_PARTITION_FORM: Final = (
+    'JSON such as {"topicA":{"0":1700000000000,"1":1700000000000}}, in milliseconds since 1970'
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Earliest:
-    """The log start offset of each partition."""
+class OffsetSpec:
+    """Positions of partitions: that of the partition has priority over that of its topic, and that over the rest."""
 
-
-@dataclass(frozen=True, slots=True)
-class Latest:
-    """The end of each partition: the high watermark, or the last stable offset with ``read_committed``."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpecificOffsets:
-    """An offset for each partition, or ``EARLIEST`` or ``LATEST``; a keyword may stand for a whole topic."""
-
-    offsets: Mapping[TopicPartition, int]
-    topics: Mapping[str, int] = field(default_factory=dict)
+    partitions: Mapping[TopicPartition, Position] = field(default_factory=dict)
+    topics: Mapping[str, Position] = field(default_factory=dict)
+    others: Position | None = None  # None: each partition must be named, or its topic
     option: str = field(default="offsets", compare=False)
 
+    @property
+    def names_only_partitions(self) -> bool:
+        """Whether the positions say which partitions are read."""
+        return not self.topics and self.others is None
 
-@dataclass(frozen=True, slots=True)
-class SpecificTimestamps:
-    """In each partition the first record with this timestamp (ms) or a later one."""
+    def position(self, partition: TopicPartition) -> Position | None:
+        """Return the position of a partition, or ``None`` if it has none."""
+        return self.partitions.get(partition, self.topics.get(partition.topic, self.others))
 
-    timestamps: Mapping[TopicPartition, int]
-    on_no_match: NoMatchStrategy = "error"
-    option: str = field(default="offsetsByTimestamp", compare=False)
+    def by_name(self) -> dict[TopicPartition | str, Position]:
+        """Return the positions by partition, or by the words with which messages name the partitions."""
+        positions: dict[TopicPartition | str, Position] = dict(self.partitions.items())
+        positions.update({f"topic {topic}": position for topic, position in self.topics.items()})
+        if self.others is not None:
+            positions["other partitions" if positions else "all partitions"] = self.others
+        return positions
+
+    def positions(self) -> Iterator[Position]:
+        """Return all positions."""
+        return iter(self.by_name().values())
 
 
-@dataclass(frozen=True, slots=True)
-class GlobalTimestamp:
-    """In every partition the first record with this timestamp (ms) or a later one."""
-
-    timestamp: int
-    on_no_match: NoMatchStrategy = "error"
-    option: str = field(default="timestamp", compare=False)
-
-
-OffsetSpec: TypeAlias = Earliest | Latest | SpecificOffsets | SpecificTimestamps | GlobalTimestamp
+AT_EARLIEST: Final = OffsetSpec(others=EARLIEST)
+AT_LATEST: Final = OffsetSpec(others=LATEST)
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedStart:
     """The committed offsets of the query's consumer group."""
 
-    fallback: Earliest | Latest | None = None  # for partitions without a committed offset; None: they are an error
+    fallback: OffsetSpec | None = None  # for partitions without a committed offset; None: they are an error
 
 
 StartingOffsetSpec: TypeAlias = OffsetSpec | CommittedStart
 
 
-TimestampSpec: TypeAlias = GlobalTimestamp | SpecificTimestamps
+class _ParsePosition(Protocol):
+    """Parses one position; raises ``ValueError``."""
+
+    def __call__(self, value: object, where: str = "") -> Position: ...
 
 
-def parse_offset_spec(text: str, option: str) -> OffsetSpec:
-    """Parse ``startingOffsets`` or ``endingOffsets``."""
-    text = text.strip()
-    if text.lower() in _KEYWORDS:
-        return Earliest() if text.lower() == "earliest" else Latest()
-    if not text.startswith("{"):
-        is_committed = text.lower() == "committed"  # valid in a stream, which parses it before
-        hint = "; only streams start at committed offsets" if is_committed else did_you_mean(text, _KEYWORDS)
-        raise OptionError(f"{option} must be {_OFFSETS_FORM}, got {text!r}{hint}")
-    offsets: dict[TopicPartition, int] = {}
-    topics: dict[str, int] = {}
+def parse_offset_spec(value: object, option: str, on_no_match: NoMatchStrategy = "latest") -> OffsetSpec:
+    """Parse ``startingOffsets`` or ``endingOffsets``; in Python, a ``datetime`` or ``timedelta`` is possible, too."""
+    parse_word = partial(parse_position, at_time=on_no_match, before_now=on_no_match)
     try:
-        for topic, entry in topics_from_json(text).items():
-            if isinstance(entry, str):
-                topics[topic] = _keyword_offset(topic, entry)
-                continue
-            for partition, offset in partition_values_from_json(topic, entry).items():
-                if offset < EARLIEST:
-                    raise ValueError(
-                        f"{offset} for {topic}-{partition} is not an offset (-1 is latest, -2 is earliest)"
-                    )
-                offsets[TopicPartition(topic, partition)] = offset
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            return _parse_map(value, option, partial(_parse_offset, parse_word=parse_word), parse_shared=parse_word)
+        return OffsetSpec(others=parse_word(value), option=option)
     except ValueError as error:
-        raise OptionError(f"{option} must be {_OFFSETS_FORM}, got {text!r}: {error}") from None
-    return SpecificOffsets(offsets, topics, option)
+        is_committed = isinstance(value, str) and value.strip().lower() == "committed"  # a stream parses it before
+        reason = "; only streams start at committed offsets" if is_committed else f": {error}"
+        raise OptionError(f"{option} must be {_OFFSETS_FORM}, got {value!r}{reason}") from None
 
 
-def parse_timestamps_by_partition(text: str, option: str, on_no_match: NoMatchStrategy = "error") -> SpecificTimestamps:
-    """Parse ``startingOffsetsByTimestamp`` or ``endingOffsetsByTimestamp`` (ms since 1970)."""
-    text = text.strip()
-    timestamps: dict[TopicPartition, int] = {}
+def parse_timestamps_by_partition(text: str, option: str, on_no_match: NoMatchStrategy | None = None) -> OffsetSpec:
+    """Parse ``startingOffsetsByTimestamp`` or ``endingOffsetsByTimestamp``."""
     try:
-        for topic, entry in topics_from_json(text).items():
-            for partition, timestamp in partition_values_from_json(topic, entry).items():
-                if timestamp < 0:
-                    raise ValueError(f"{timestamp} for {topic}-{partition} is before 1970")
-                timestamps[TopicPartition(topic, partition)] = timestamp
+        return _parse_map(text, option, partial(parse_time, on_no_match=on_no_match))
     except ValueError as error:
-        raise OptionError(f"{option} must be {_TIMESTAMPS_FORM}, got {text!r}: {error}") from None
-    return SpecificTimestamps(timestamps, on_no_match, option)
+        raise OptionError(f"{option} must be {_TIMES_BY_PARTITION_FORM}, got {text!r}: {error}") from None
 
 
 def check_batch_start(spec: OffsetSpec, option: str) -> None:
@@ -147,43 +144,58 @@ def check_batch_start(spec: OffsetSpec, option: str) -> None:
 
 
 def check_batch_end(spec: OffsetSpec, option: str) -> None:
-    """Reject a batch that ends at the earliest offset: it would be empty."""
+    """Reject a batch that ends at the earliest offset, which would be empty, or before its last offsets."""
     _check_no_keyword(spec, option, side="ending", keyword="earliest")
+    last = [name for name, position in spec.by_name().items() if isinstance(position, LastOffsets)]
+    if last:
+        raise OptionError(
+            f"{option}: the end of {listed(last)} cannot be 'last N', which is where reading starts: end at an "
+            "offset, a time or now"
+        )
 
 
 def check_start_and_end(start: OffsetSpec, end: OffsetSpec) -> None:
-    """Compare an explicit start with an explicit end of the same kind; others are compared when they are resolved."""
-    if isinstance(start, SpecificOffsets) and isinstance(end, SpecificOffsets):
-        # A keyword for a whole topic covers partitions known only from metadata: then the sets are compared later.
-        if not start.topics and not end.topics:
-            _check_same_partitions(start.option, start.offsets, end.option, end.offsets)
-        _check_order("offset", start.option, start.offsets, end.option, end.offsets)
-    elif isinstance(start, SpecificTimestamps) and isinstance(end, SpecificTimestamps):
-        _check_same_partitions(start.option, start.timestamps, end.option, end.timestamps)
-        _check_order("timestamp", start.option, start.timestamps, end.option, end.timestamps)
+    """Compare a start with an end of the same kind; others are compared when they are resolved."""
+    if start.names_only_partitions and end.names_only_partitions:
+        _check_same_partitions(start, end)
+    starts, ends = start.by_name(), end.by_name()
+    # A position for several partitions is compared with one for the same partitions.
+    for name in sorted(starts.keys() & ends.keys(), key=str):
+        if _is_after(starts[name], ends[name]):
+            tp = name if isinstance(name, TopicPartition) else None
+            raise InvalidOffsetsError(
+                f"the specified start {_described(starts[name])} ({start.option}) is greater than the end "
+                f"{_described(ends[name])} ({end.option}); give a start that is not after the end",
+                topic=tp and tp.topic,
+                partition=tp and tp.partition,
+            )
 
 
 def parse_timestamps(
-    parsed: ParsedConfig, names: tuple[str, str], on_no_match: NoMatchStrategy
-) -> TimestampSpec | None:
+    parsed: ParsedConfig, names: tuple[str, str], on_no_match: NoMatchStrategy | None
+) -> OffsetSpec | None:
     """Parse one timestamp, or else timestamps by partition; return ``None`` if neither is given."""
     timestamp_option, timestamps_option = names
     if timestamp_option in parsed.given_names:
-        return GlobalTimestamp(parsed.get_int(timestamp_option), on_no_match, timestamp_option)
+        position = parse_time(parsed.get_string(timestamp_option), on_no_match=on_no_match)
+        return OffsetSpec(others=position, option=timestamp_option)
     if timestamps_option in parsed.given_names:
         return parse_timestamps_by_partition(parsed.get_string(timestamps_option) or "", timestamps_option, on_no_match)
     return None
 
 
-def timestamp_warnings(spec: TimestampSpec | None) -> list[str]:
+def given_strategy(parsed: ParsedConfig) -> NoMatchStrategy | None:
+    """Return what a starting time means without a record that new, or ``None`` if the user does not say it."""
+    if STRATEGY_OPTION not in parsed.given_names:
+        return None
+    return "error" if parsed.get_string(STRATEGY_OPTION) == "error" else "latest"
+
+
+def timestamp_warnings(spec: OffsetSpec | None) -> list[str]:
     """Return a warning if a timestamp seems to be in seconds; Kafka would find all records after it."""
-    match spec:
-        case GlobalTimestamp(timestamp):
-            timestamps = [timestamp]
-        case SpecificTimestamps(by_partition):
-            timestamps = list(by_partition.values())
-        case None:
-            return []
+    if spec is None:
+        return []
+    timestamps = (position.timestamp for position in spec.positions() if isinstance(position, AtTime))
     in_seconds = next((timestamp for timestamp in timestamps if timestamp in _SECONDS_SINCE_2001), None)
     if in_seconds is None:
         return []
@@ -196,26 +208,45 @@ def precedence_warnings(parsed: ParsedConfig, names: Sequence[str]) -> list[str]
     return [ignored_warning(parsed.source, name, f"{given_names[0]} takes precedence") for name in given_names[1:]]
 
 
-def _keyword_offset(topic: str, word: str) -> int:
-    if word.strip().lower() not in _KEYWORDS:
-        raise ValueError(f"topic {topic!r}: {word!r} is neither 'earliest' nor 'latest'{did_you_mean(word, _KEYWORDS)}")
-    return _KEYWORDS[word.strip().lower()]
+def _parse_map(
+    text: str,
+    option: str,
+    parse_value: _ParsePosition,
+    parse_shared: _ParsePosition | None = None,  # for several partitions, which do not share a number; None: they do
+) -> OffsetSpec:
+    """Parse positions by topic and partition."""
+    partitions: dict[TopicPartition, Position] = {}
+    topics: dict[str, Position] = {}
+    for topic, entry in topics_from_json(text).items():
+        if topic == _REST or isinstance(entry, str) or (parse_shared is None and not isinstance(entry, dict)):
+            topics[topic] = (parse_shared or parse_value)(entry, f" for topic {topic!r}")
+            continue
+        named = {key: value for key, value in entry.items() if key != _REST} if isinstance(entry, dict) else entry
+        for partition, value in partition_entries_from_json(topic, named).items():
+            tp = TopicPartition(topic, partition)
+            partitions[tp] = parse_value(value, f" for {tp}")
+        if _REST in entry:
+            topics[topic] = (parse_shared or parse_value)(entry[_REST], f" for {_REST!r} of topic {topic!r}")
+    return OffsetSpec(partitions, topics, topics.pop(_REST, None), option)
+
+
+def _parse_offset(value: object, where: str = "", *, parse_word: _ParsePosition) -> Position:
+    offset = int64_from_json(value)
+    if offset is None and isinstance(value, str):
+        return parse_word(value, where)
+    if offset is None:
+        raise ValueError(f"{value!r} is not a 64-bit integer{where}")
+    if offset < EARLIEST:
+        raise ValueError(
+            f"{offset}{where} is not an offset (-1 is latest, -2 is earliest); a time before now needs a unit (-1h)"
+        )
+    return offset
 
 
 def _check_no_keyword(spec: OffsetSpec, option: str, *, side: str, keyword: str) -> None:
     """Raise an error if a position is this keyword, or the number that stands for it."""
-    sentinel = _KEYWORDS[keyword]
-    rejected: list[object] = []
-    match spec:
-        case Earliest():
-            rejected = ["all partitions"] if sentinel == EARLIEST else []
-        case Latest():
-            rejected = ["all partitions"] if sentinel == LATEST else []
-        case SpecificOffsets(offsets, topics):
-            rejected = [tp for tp, offset in offsets.items() if offset == sentinel]
-            rejected += [f"topic {topic}" for topic, offset in topics.items() if offset == sentinel]
-        case _:
-            pass  # timestamps have no keywords
+    sentinel = KEYWORDS[keyword]
+    rejected = [name for name, position in spec.by_name().items() if position == sentinel]
     if rejected:
         raise OptionError(
             f"{option}: the {side} offset of {listed(rejected)} cannot be {keyword} ({sentinel}) in a batch query, "
@@ -223,35 +254,29 @@ def _check_no_keyword(spec: OffsetSpec, option: str, *, side: str, keyword: str)
         )
 
 
-def _check_same_partitions(
-    start_option: str, start: Mapping[TopicPartition, int], end_option: str, end: Mapping[TopicPartition, int]
-) -> None:
-    if start.keys() != end.keys():
+def _check_same_partitions(start: OffsetSpec, end: OffsetSpec) -> None:
+    if start.partitions.keys() != end.partitions.keys():
         # One of the differences may be empty: it is shown as "none".
         raise InvalidOffsetsError(
-            f"{start_option} and {end_option} must name the same topic-partitions; "
-            f"only in {start_option}: {listed(sorted(start.keys() - end.keys()))}; "
-            f"only in {end_option}: {listed(sorted(end.keys() - start.keys()))}"
+            f"{start.option} and {end.option} must name the same topic-partitions; "
+            f"only in {start.option}: {listed(sorted(start.partitions.keys() - end.partitions.keys()))}; "
+            f"only in {end.option}: {listed(sorted(end.partitions.keys() - start.partitions.keys()))}"
         )
 
 
-def _check_order(
-    kind: str,
-    start_option: str,
-    start: Mapping[TopicPartition, int],
-    end_option: str,
-    end: Mapping[TopicPartition, int],
-) -> None:
-    """Raise an error if a partition starts after its end."""
-    for tp in sorted(start.keys() & end.keys()):
-        # Negative numbers stand for keywords and are compared after they are resolved.
-        if start[tp] > end[tp] >= 0:
-            raise InvalidOffsetsError(
-                f"the specified start {kind} {start[tp]} ({start_option}) is greater than the end {kind} {end[tp]} "
-                f"({end_option}); give a start that is not after the end",
-                topic=tp.topic,
-                partition=tp.partition,
-            )
+def _is_after(start: Position, end: Position) -> bool:
+    match start, end:
+        case int(), int():
+            return start > end >= 0  # negative numbers stand for keywords and are compared after they are resolved
+        case AtTime(), AtTime():
+            return start.timestamp > end.timestamp
+        case BeforeNow(), BeforeNow():
+            return start.milliseconds < end.milliseconds
+    return False
+
+
+def _described(position: Position) -> str:
+    return f"offset {position}" if isinstance(position, int) else str(position)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ Options of Spark's own Kafka source keep their names, defaults and precedence, a
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
 from pyspark_kafka_direct.offsets import offset_ranges_from_json
@@ -18,14 +18,15 @@ from pyspark_kafka_direct.options.config_option import ConfigSource
 from pyspark_kafka_direct.options.consumer_definitions import NO_GROUP_REASON
 from pyspark_kafka_direct.options.hints import listed
 from pyspark_kafka_direct.options.offset_specs import (
+    AT_EARLIEST,
+    AT_LATEST,
     STARTING_TIMESTAMP_OPTIONS,
     STRATEGY_OPTION,
     CommittedStart,
-    Earliest,
-    Latest,
     check_batch_end,
     check_batch_start,
     check_start_and_end,
+    given_strategy,
     parse_offset_spec,
     parse_timestamps,
     precedence_warnings,
@@ -47,9 +48,10 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.options.config_option import Role
-    from pyspark_kafka_direct.options.offset_specs import NoMatchStrategy, OffsetSpec, StartingOffsetSpec
+    from pyspark_kafka_direct.options.offset_specs import OffsetSpec, StartingOffsetSpec
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings
+    from pyspark_kafka_direct.options.positions import NoMatchStrategy
     from pyspark_kafka_direct.options.subscription import SubscriptionStrategy
 
 _SELECTION_OPTIONS: Final = ("assign", "subscribe", "subscribePattern")
@@ -71,8 +73,8 @@ _ONLY_IN_A_BATCH: Final = frozenset(
 _FALLBACK_OPTION: Final = "committedOffsetsFallback"
 _STARTS_BY_FALLBACK: Final = {
     "error": CommittedStart(),
-    "earliest": CommittedStart(Earliest()),
-    "latest": CommittedStart(Latest()),
+    "earliest": CommittedStart(AT_EARLIEST),
+    "latest": CommittedStart(AT_LATEST),
 }
 _RANGES_FORMAT: Final = 'a JSON list such as [{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]'
 _ROLES: Final[tuple[Role, ...]] = ("group", "plan")
@@ -282,12 +284,11 @@ def _parse_offset_ranges(parsed: ParsedConfig) -> tuple[OffsetRange, ...] | None
 
 
 def _parse_start(parsed: ParsedConfig, warnings: list[str]) -> OffsetSpec:
-    on_no_match = cast("NoMatchStrategy", parsed.get_string(STRATEGY_OPTION))
-    return _parse_offset_spec(parsed, _START_OPTIONS, warnings, on_no_match=on_no_match)
+    return _parse_offset_spec(parsed, _START_OPTIONS, warnings, on_no_match=given_strategy(parsed))
 
 
 def _parse_offset_spec(
-    parsed: ParsedConfig, names: tuple[str, str, str], warnings: list[str], *, on_no_match: NoMatchStrategy
+    parsed: ParsedConfig, names: tuple[str, str, str], warnings: list[str], *, on_no_match: NoMatchStrategy | None
 ) -> OffsetSpec:
     """Parse the option with the highest precedence: one timestamp, timestamps by partition, then offsets."""
     warnings += precedence_warnings(parsed, names)
@@ -296,4 +297,4 @@ def _parse_offset_spec(
     warnings += timestamp_warnings(timestamps)
     if timestamps is not None:
         return timestamps
-    return parse_offset_spec(parsed.get_string(offsets_name) or "", offsets_name)
+    return parse_offset_spec(parsed.get_string(offsets_name) or "", offsets_name, on_no_match or "latest")

@@ -37,6 +37,7 @@ from pyspark_kafka_direct.options.value_types import (
     INT64,
     JSON,
     NUMBER,
+    POSITION,
     POSITIVE_INT32,
     POSITIVE_INT64,
     TIMESTAMP,
@@ -141,25 +142,32 @@ SOURCE_OPTIONS: Final = (
     _select("subscribePattern", verbatim=True,
         doc="Java regular expression for the topics to read. It matches any part of a name; use `^` and `$` for the "
             "whole name. Internal topics are never read."),
-    _start("startingOffsets", JSON, "latest", api_defaults={"batch": "earliest"}, apis=SOURCE_APIS,
+    _start("startingOffsets", POSITION, "latest", api_defaults={"batch": "earliest"}, apis=SOURCE_APIS,
         doc="First offsets: `earliest`, or `latest` or `committed` (not in a batch), or JSON with every assigned "
             'partition, `{"topicA":{"0":23,"1":-2}}` (-2 is earliest, -1 is latest), or with a whole topic, '
-            '`{"topicA":"earliest"}`. A stream uses it only for the first start of a query, and a planned first batch '
-            "keeps its start if the option changes. It reads new partitions from their start. `committed` starts at "
-            "the offsets that the group in `commitGroupId` or `kafka.group.id` has committed."),
-    _end("endingOffsets", JSON, "latest",
-        doc="Offsets to stop before: `latest`, or JSON as in `startingOffsets` (-1 is latest)."),
+            '`{"topicA":"earliest"}`. Also a time, `-1h` or `2026-11-28T06:00Z`, `last 1000` or `now`, and `"*"` for '
+            "the rest in JSON: see [positions](positions.md). A stream uses it only for the first start of a query, "
+            "and a planned first batch keeps its start if the option changes. It reads new partitions from their "
+            "start. `committed` starts at the offsets that the group in `commitGroupId` or `kafka.group.id` has "
+            "committed."),
+    _end("endingOffsets", POSITION, "latest",
+        doc="Offsets to stop before: `latest`, or JSON as in `startingOffsets` (-1 is latest). Also a time or `now`: "
+            "see [positions](positions.md)."),
     _start("startingTimestamp", TIMESTAMP, field="",
-        doc="Milliseconds since 1970. Each partition starts at its first record with this timestamp or a later one. "
-            "Takes precedence over the next two options and `startingOffsets`."),
+        doc="Milliseconds since 1970, or a time such as `2026-11-28T06:00Z` or `-1h`. Each partition starts at its "
+            "first record with this timestamp or a later one. Takes precedence over the next two options and "
+            "`startingOffsets`."),
     _start("startingOffsetsByTimestamp", JSON,
-        doc='The same for each partition: `{"topicA":{"0":1700000000000}}`. Takes precedence over `startingOffsets`.'),
+        doc='The same for each partition: `{"topicA":{"0":1700000000000}}`, with `"*"` for the rest. Takes precedence '
+            "over `startingOffsets`."),
     _start("startingOffsetsByTimestampStrategy", Enum(("error", "latest")), "error",
-        doc="What to do if all records of a partition are older than the starting timestamp: `error`, or `latest` to "
-            "start at its end."),
+        doc="What to do if all records of a partition are older than the starting time: `error`, or `latest` to start "
+            "at its end. The default of a time before now, such as `-1h`, and of a time in `startingOffsets` is "
+            "`latest`."),
     _end("endingTimestamp", TIMESTAMP, unsupported=_NO_END_IGNORED,
-        doc="Milliseconds since 1970. Each partition stops before its first record with this timestamp or a later one, "
-            "or at its latest offset if there is none. Takes precedence over the next option and `endingOffsets`."),
+        doc="Milliseconds since 1970, or a time such as `2026-11-28T06:00Z` or `-1h`. Each partition stops before its "
+            "first record with this timestamp or a later one, or at its latest offset if there is none. Takes "
+            "precedence over the next option and `endingOffsets`."),
     _end("endingOffsetsByTimestamp", JSON, doc="The same for each partition. Takes precedence over `endingOffsets`."),
     _end("offsetRanges", JSON, defined_by_spark=False, field="",
         doc='The exact ranges to read: `[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]`. A partition can '

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.hints import did_you_mean, either
+from pyspark_kafka_direct.options.positions import TIMES_FORM, parse_time
 from pyspark_kafka_direct.options.security_settings import Secret
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ MIN_INT64: Final = -(2**63)
 
 OptionValue: TypeAlias = str | int | float | bool | Secret | tuple[str, ...]
 
+_TIME_FORM: Final = f"one timestamp in milliseconds since 1970, or {TIMES_FORM}"
 _MAX_SHOWN: Final = 200  # a value can be long, for example the content of a file instead of its name
 
 # Without these patterns, int() and float() would also accept "1_000" and digits of other scripts.
@@ -72,13 +74,14 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    name: ClassVar = "timestamp in ms"
+    name: ClassVar = "timestamp in ms, or time"
 
-    def parse(self, value: str, name: str) -> int:
-        # Spark sends negative timestamps to the broker, which treats some of them as keywords.
-        if _INTEGER.fullmatch(value) is None or not 0 <= int(value) <= MAX_INT64:
-            raise invalid_value(name, value, "one timestamp in milliseconds since 1970")
-        return int(value)
+    def parse(self, value: str, name: str) -> str:
+        try:
+            parse_time(value, on_no_match=None)
+        except ValueError as error:
+            raise invalid_value(name, value, _TIME_FORM, reason=str(error)) from None
+        return value  # a string until the parser of the option parses it, with its strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +151,18 @@ DURATION: Final = Duration()
 LIST: Final = ListOf(STRING)
 TIMESTAMP: Final = Timestamp()
 JSON: Final = Text("JSON")  # stays a string until the parser of the option parses it
+POSITION: Final = Text("position, or JSON")  # this, too
 FACTORY: Final = Text(
     pattern=re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"), expected="module:factory"
 )
 
 
-def invalid_value(name: str, value: str, expected: str, *, candidates: Sequence[str] = ()) -> OptionError:
+def invalid_value(
+    name: str, value: str, expected: str, *, candidates: Sequence[str] = (), reason: str = ""
+) -> OptionError:
     """Return the error for an invalid value, which must not be a secret."""
     hint = did_you_mean(value, candidates) if candidates else ""
+    hint += f": {reason}" if reason else ""
     shown_value = repr(value[:_MAX_SHOWN]) + ("..." if len(value) > _MAX_SHOWN else "")
     return OptionError(f"{name} must be {expected}, got {shown_value}{hint}")
 

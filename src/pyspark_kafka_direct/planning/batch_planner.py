@@ -17,7 +17,7 @@ from pyspark_kafka_direct.options.offset_specs import ResolvedOffset
 from pyspark_kafka_direct.planning.data_loss import clip_to_log, is_other_topic
 from pyspark_kafka_direct.planning.offset_range_calculator import split_ranges
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
-from pyspark_kafka_direct.planning.offset_resolution import RangeSide, required_lookups, resolve_offsets
+from pyspark_kafka_direct.planning.offset_resolution import positions_at, required_lookups, resolve_positions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -54,6 +54,7 @@ def plan_offset_specs(
     fetch_offsets: OffsetLookup,
     settings: ReadSettings,
     *,
+    now_ms: int,  # the end of times such as -1h
     pushed: PushedFilters | None = None,
     raise_epoch_floors: Callable[[Collection[str]], None] | None = None,  # None: there is only one leader
 ) -> BatchPlan:
@@ -61,28 +62,20 @@ def plan_offset_specs(
     if not partitions:
         return BatchPlan(())
     # Check both specs against the assigned partitions before the first lookup.
-    start_lookups, end_lookups = required_lookups(start, partitions, "start"), required_lookups(end, partitions, "end")
+    start_positions = positions_at(start, partitions, "start", now_ms)
+    end_positions = positions_at(end, partitions, "end", now_ms)
 
-    # Starts at "earliest" or a timestamp depend on which records a leader has, and a deposed one may lack some.
-    depends_on_leader = any(lookup != LATEST for lookup in start_lookups.values())
-    earliest = _fetch_log_starts(partitions, fetch_offsets, raise_epoch_floors if depends_on_leader else None)
+    # Starts that are not given depend on which records a leader has, and a deposed one may lack some.
+    start_lookups = required_lookups(start_positions)
+    earliest = _fetch_log_starts(partitions, fetch_offsets, raise_epoch_floors if start_lookups else None)
     start_offsets_by_time = _offsets_by_timestamp(start_lookups, fetch_offsets)
-    end_offsets_by_time = _offsets_by_timestamp(end_lookups, fetch_offsets)
+    end_offsets_by_time = _offsets_by_timestamp(required_lookups(end_positions), fetch_offsets)
     latest = fetch_offsets(dict.fromkeys(partitions, LATEST))
 
-    def resolve(
-        spec: OffsetSpec,
-        lookups: Mapping[TopicPartition, int],
-        offsets_by_time: Mapping[TopicPartition, int],
-        side: RangeSide,
-    ) -> dict[TopicPartition, ResolvedOffset]:
-        log_bounds = {  # EARLIEST and LATEST are negative, timestamps are not
-            tp: (earliest if lookup == EARLIEST else latest)[tp] for tp, lookup in lookups.items() if lookup < 0
-        }
-        return resolve_offsets(spec, partitions, {**log_bounds, **offsets_by_time}, latest, side)
-
-    starts = resolve(start, start_lookups, start_offsets_by_time, "start")
-    ends = resolve(end, end_lookups, end_offsets_by_time, "end")
+    starts = resolve_positions(
+        start_positions, {**earliest, **start_offsets_by_time}, latest, side="start", option=start.option
+    )
+    ends = resolve_positions(end_positions, {**earliest, **end_offsets_by_time}, latest, side="end", option=end.option)
     plan = _plan_ranges(
         [(tp, starts[tp], ends[tp]) for tp in sorted(partitions)],
         earliest=earliest,

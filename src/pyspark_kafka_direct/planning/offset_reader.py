@@ -69,6 +69,9 @@ class OffsetReader(Protocol):
     def raise_epoch_floors(self, topics: Collection[str]) -> None:
         """Read offsets only from leaders of the highest epoch that brokers report."""
 
+    def wall_time_ms(self) -> int:
+        """Return the clock of this process, in milliseconds since 1970."""
+
     def sleep(self, seconds: float) -> None:
         """Pause before the next request that is not a retry."""
 

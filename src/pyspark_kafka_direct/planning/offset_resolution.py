@@ -1,7 +1,8 @@
 """Resolves offset specs to offsets.
 
-A spec is resolved in two steps so that all lookups of a plan fit into few requests: ``required_lookups`` returns what
-to request from the leaders with ListOffsets, ``resolve_offsets`` turns the responses into offsets.
+A spec is resolved in steps so that all lookups of a plan fit into few requests. ``positions_at`` returns the position
+of each partition at the time of the plan, ``required_lookups`` what to request from the leaders with ListOffsets first,
+and ``resolve_positions`` turns the responses, and the ends requested after them, into offsets.
 """
 
 from __future__ import annotations
@@ -11,17 +12,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from pyspark_kafka_direct.errors import InvalidOffsetsError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.options.hints import listed
-from pyspark_kafka_direct.options.offset_specs import (
-    CommittedStart,
-    Earliest,
-    GlobalTimestamp,
-    Latest,
-    OffsetSpec,
-    ResolvedOffset,
-    SpecificOffsets,
-    SpecificTimestamps,
-    StartingOffsetSpec,
-)
+from pyspark_kafka_direct.options.offset_specs import CommittedStart, OffsetSpec, ResolvedOffset, StartingOffsetSpec
+from pyspark_kafka_direct.options.positions import AtTime, BeforeNow, FixedPosition, LastOffsets, Position
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 
 if TYPE_CHECKING:
@@ -34,51 +26,50 @@ NO_RECORD = -1  # the ListOffsets response if no record has the timestamp or a l
 RangeSide: TypeAlias = Literal["start", "end"]
 
 
-def required_lookups(
-    spec: OffsetSpec, partitions: Collection[TopicPartition], side: RangeSide
-) -> dict[TopicPartition, int]:
-    """Return what to request: ``EARLIEST``, ``LATEST`` or a timestamp in ms by partition, none for explicit offsets."""
-    match spec:
-        case Earliest():
-            return dict.fromkeys(partitions, EARLIEST)
-        case Latest():
-            return dict.fromkeys(partitions, LATEST)
-        case SpecificOffsets():
-            return {tp: offset for tp, offset in _explicit_offsets(spec, partitions).items() if offset < 0}
-        case SpecificTimestamps():
-            return _explicit_timestamps(spec, partitions, side)
-        case GlobalTimestamp(timestamp):
-            return dict.fromkeys(partitions, timestamp)
+def positions_at(
+    spec: OffsetSpec, partitions: Collection[TopicPartition], side: RangeSide, now_ms: int
+) -> dict[TopicPartition, FixedPosition]:
+    """Return the position of each partition at this time; raise unless the spec names exactly the partitions."""
+    _check_assigned(spec, partitions, side)
+    return {tp: _fixed(position, now_ms) for tp in partitions if (position := spec.position(tp)) is not None}
 
 
-def resolve_offsets(
-    spec: OffsetSpec,
-    partitions: Collection[TopicPartition],
-    listed_offsets: Mapping[TopicPartition, int],
-    latest: Mapping[TopicPartition, int],  # for timestamps without a matching record
+def required_lookups(positions: Mapping[TopicPartition, FixedPosition]) -> dict[TopicPartition, int]:
+    """Return what to request before any end: ``EARLIEST`` or a timestamp in ms by partition."""
+    lookups: dict[TopicPartition, int] = {}
+    for tp, position in positions.items():
+        if isinstance(position, AtTime):
+            lookups[tp] = position.timestamp
+        elif position == EARLIEST or isinstance(position, LastOffsets):
+            lookups[tp] = EARLIEST
+    return lookups
+
+
+def required_ends(
+    positions: Mapping[TopicPartition, FixedPosition], listed_offsets: Mapping[TopicPartition, int]
+) -> set[TopicPartition]:
+    """Return the partitions whose ends to request, after the responses to ``required_lookups``."""
+    return {
+        tp
+        for tp, position in positions.items()
+        if position == LATEST
+        or isinstance(position, LastOffsets)
+        or (isinstance(position, AtTime) and listed_offsets.get(tp) == NO_RECORD)
+    }
+
+
+def resolve_positions(
+    positions: Mapping[TopicPartition, FixedPosition],
+    listed_offsets: Mapping[TopicPartition, int],  # the responses to required_lookups
+    latest: Mapping[TopicPartition, int],  # at least of required_ends
+    *,
     side: RangeSide,
+    option: str,
 ) -> dict[TopicPartition, ResolvedOffset]:
-    """Return the resolved offset of each partition, from the responses to ``required_lookups``."""
-    match spec:
-        case Earliest():
-            return {tp: ResolvedOffset(listed_offsets[tp], "earliest") for tp in sorted(partitions)}
-        case Latest():
-            return {tp: ResolvedOffset(listed_offsets[tp], "latest") for tp in sorted(partitions)}
-        case SpecificOffsets():
-            return {
-                tp: _resolved_offset(tp, offset, listed_offsets)
-                for tp, offset in sorted(_explicit_offsets(spec, partitions).items())
-            }
-        case SpecificTimestamps() | GlobalTimestamp():
-            requested = required_lookups(spec, partitions, side)
-            if side == "start" and spec.on_no_match == "error":
-                _check_matches(spec.option, requested, listed_offsets)
-            return {
-                tp: ResolvedOffset(latest[tp], "latest")
-                if listed_offsets[tp] == NO_RECORD
-                else ResolvedOffset(listed_offsets[tp], "timestamp")
-                for tp in sorted(requested)
-            }
+    """Return the resolved offset of each partition; raise if a start must have a record that is new enough."""
+    if side == "start":
+        _check_matches(option, positions, listed_offsets)
+    return {tp: _resolve(tp, positions[tp], listed_offsets, latest) for tp in sorted(positions)}
 
 
 def start_may_change(spec: StartingOffsetSpec) -> bool:
@@ -86,29 +77,26 @@ def start_may_change(spec: StartingOffsetSpec) -> bool:
 
     Such a start must be persisted before records are read: the planner does so with an empty first batch.
     """
-    match spec:
-        case Earliest():
-            return False
-        case Latest() | SpecificTimestamps() | GlobalTimestamp() | CommittedStart():
-            return True
-        case SpecificOffsets(offsets, topics):
-            return LATEST in offsets.values() or LATEST in topics.values()
+    if isinstance(spec, CommittedStart):
+        return True
+    return not all(isinstance(position, int) and position != LATEST for position in spec.positions())
 
 
 def start_is_reproducible(spec: StartingOffsetSpec) -> bool:
     """Return whether resolving again gives the same offsets while no record is deleted."""
-    match spec:
-        case SpecificTimestamps() | GlobalTimestamp():
-            return spec.on_no_match == "error"
-    return not start_may_change(spec)
+    if isinstance(spec, CommittedStart):
+        return False
+    return all(
+        position.on_no_match == "error"
+        if isinstance(position, AtTime)
+        else isinstance(position, int) and position != LATEST
+        for position in spec.positions()
+    )
 
 
 def starts_at_earliest(spec: StartingOffsetSpec, partition: TopicPartition) -> bool:
     """Return whether a partition starts at its log start offset, so records deleted before the start are no loss."""
-    match spec:
-        case SpecificOffsets(offsets, topics):
-            return offsets.get(partition, topics.get(partition.topic)) == EARLIEST
-    return isinstance(spec, Earliest)
+    return isinstance(spec, OffsetSpec) and spec.position(partition) == EARLIEST
 
 
 def resolve_start_offsets(
@@ -124,20 +112,19 @@ def resolve_start_offsets(
     """
     if isinstance(spec, CommittedStart):
         return _committed_offsets(spec, partitions, offset_reader, available_now_ends)
-    requested = required_lookups(spec, partitions, "start")
-    listed_offsets = dict(
-        confirmed_starts(lambda: _fetch_starts(offset_reader, requested), offset_reader.raise_epoch_floors)
+    positions = positions_at(spec, partitions, "start", offset_reader.wall_time_ms())
+    requested = required_lookups(positions)
+    listed_offsets = confirmed_starts(
+        lambda: _fetch_offsets(offset_reader, requested), offset_reader.raise_epoch_floors
     )
-    # A partition without a record of the timestamp starts at its end, or `resolve_offsets` rejects it.
-    at_end = {tp for tp, lookup in requested.items() if lookup == LATEST or listed_offsets.get(tp) == NO_RECORD}
+    at_end = required_ends(positions, listed_offsets)
     # Request end offsets last, so that no start lies after its end.
     latest = (
         _fetch_offsets(offset_reader, dict.fromkeys(at_end, LATEST))
         if available_now_ends is None
         else {tp: available_now_ends[tp] for tp in at_end}
     )
-    listed_offsets.update({tp: latest[tp] for tp, lookup in requested.items() if lookup == LATEST})
-    starts = resolve_offsets(spec, partitions, listed_offsets, latest, "start")
+    starts = resolve_positions(positions, listed_offsets, latest, side="start", option=spec.option)
     if available_now_ends is None:
         return {tp: start.offset for tp, start in starts.items()}
     return {
@@ -153,79 +140,76 @@ def resolve_known_start_offsets(
 
     This is for the first batch of an earlier run, whose end is in the checkpoint: the topics may have changed since.
     """
-    match spec:
-        case CommittedStart():
-            return dict(offset_reader.committed(partitions))
-        case Earliest():
-            requested = dict.fromkeys(partitions, EARLIEST)
-        case Latest():
-            requested = dict.fromkeys(partitions, LATEST)
-        case SpecificOffsets(offsets, topics):
-            requested = {tp: topics[tp.topic] for tp in partitions if tp.topic in topics} | dict(offsets)
-            explicit = {tp: offset for tp, offset in requested.items() if offset >= 0}  # also of missing partitions
-            lookups = {tp: bound for tp, bound in requested.items() if bound in (EARLIEST, LATEST) and tp in partitions}
-            return explicit | dict(offset_reader.offsets(lookups) if lookups else {})
-        case SpecificTimestamps(timestamps):
-            requested = {tp: timestamp for tp, timestamp in timestamps.items() if tp in partitions}
-        case GlobalTimestamp(timestamp):
-            requested = dict.fromkeys(partitions, timestamp)
+    if isinstance(spec, CommittedStart):
+        return dict(offset_reader.committed(partitions))
+    now_ms = offset_reader.wall_time_ms()
+    positions = {
+        tp: _fixed(position, now_ms)
+        for tp in partitions
+        if (position := spec.position(tp)) is not None and not isinstance(position, LastOffsets)
+    }
+    explicit = {tp: position for tp, position in spec.partitions.items() if isinstance(position, int) and position >= 0}
+    ends = {tp: LATEST for tp, position in positions.items() if position == LATEST}
+    requested = {**required_lookups(positions), **ends}
     listed_offsets = offset_reader.offsets(requested) if requested else {}
-    return {tp: offset for tp, offset in listed_offsets.items() if offset != NO_RECORD}
+    # Also of missing partitions.
+    return explicit | {tp: offset for tp, offset in listed_offsets.items() if offset != NO_RECORD}
 
 
-def _resolved_offset(tp: TopicPartition, offset: int, listed_offsets: Mapping[TopicPartition, int]) -> ResolvedOffset:
-    if offset >= 0:
-        return ResolvedOffset(offset, "given")
-    return ResolvedOffset(listed_offsets[tp], "earliest" if offset == EARLIEST else "latest")
+def _fixed(position: Position, now_ms: int) -> FixedPosition:
+    if isinstance(position, BeforeNow):
+        return AtTime(max(now_ms - position.milliseconds, 0), position.on_no_match)
+    return position
 
 
-def _explicit_offsets(spec: SpecificOffsets, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return an offset, EARLIEST or LATEST by partition; raise unless the spec names exactly the partitions."""
-    topics = {tp.topic for tp in partitions}
+def _resolve(
+    tp: TopicPartition,
+    position: FixedPosition,
+    listed_offsets: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+) -> ResolvedOffset:
+    if isinstance(position, LastOffsets):
+        log_start, start = listed_offsets[tp], latest[tp] - position.count
+        return ResolvedOffset(start, "last") if start > log_start else ResolvedOffset(log_start, "earliest")
+    if isinstance(position, AtTime):
+        is_at_end = listed_offsets[tp] == NO_RECORD
+        return ResolvedOffset(latest[tp], "latest") if is_at_end else ResolvedOffset(listed_offsets[tp], "timestamp")
+    if position == LATEST:
+        return ResolvedOffset(latest[tp], "latest")
+    return ResolvedOffset(listed_offsets[tp], "earliest") if position == EARLIEST else ResolvedOffset(position, "given")
+
+
+def _check_assigned(spec: OffsetSpec, assigned: Collection[TopicPartition], side: RangeSide) -> None:
+    """Raise unless each assigned partition has a position, and each named topic and partition is assigned."""
+    topics = {tp.topic for tp in assigned}
     unknown = sorted(spec.topics.keys() - topics)
     if unknown:
         raise InvalidOffsetsError(
             f"{spec.option} names topics that are not assigned: {listed(unknown)}; assigned are "
             f"{listed(sorted(topics))} (KAFKA_TOPIC_OFFSET_DOES_NOT_MATCH_ASSIGNED)"
         )
-    offsets = {tp: spec.topics[tp.topic] for tp in partitions if tp.topic in spec.topics}
-    offsets.update(spec.offsets)  # the offset of a partition has priority over that of its topic
-    _check_assigned(
-        spec.option,
-        offsets,
-        partitions,
-        "use -1 for latest, -2 for earliest (KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED)",
+    missing = sorted(tp for tp in assigned if spec.position(tp) is None)
+    extra = sorted(spec.partitions.keys() - set(assigned))
+    if not missing and not extra:
+        return
+    advice = 'use -1 for latest, -2 for earliest, or "*":"earliest" for the others (KAFKA_START_OFFSET'
+    if all(isinstance(position, AtTime | BeforeNow) for position in spec.positions()):
+        advice = f'give a {side} timestamp for every partition, or "*":"-1h" for the others (KAFKA_TIMESTAMP_OFFSET'
+    raise InvalidOffsetsError(
+        f"{spec.option} must name exactly the assigned topic-partitions; missing: {listed(missing)}; "
+        f"not assigned: {listed(extra)}. Partitions may have been created or deleted since; {advice}"
+        "_DOES_NOT_MATCH_ASSIGNED)"
     )
-    return offsets
-
-
-def _explicit_timestamps(
-    spec: SpecificTimestamps, partitions: Collection[TopicPartition], side: RangeSide
-) -> dict[TopicPartition, int]:
-    _check_assigned(
-        spec.option,
-        spec.timestamps,
-        partitions,
-        f"give a {side} timestamp for every partition (KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED)",
-    )
-    return dict(spec.timestamps)
-
-
-def _check_assigned(
-    option: str, named: Mapping[TopicPartition, int], assigned: Collection[TopicPartition], advice: str
-) -> None:
-    missing = sorted(set(assigned) - named.keys())
-    extra = sorted(named.keys() - set(assigned))
-    if missing or extra:
-        raise InvalidOffsetsError(
-            f"{option} must name exactly the assigned topic-partitions; missing: {listed(missing)}; "
-            f"not assigned: {listed(extra)}. Partitions may have been created or deleted since; {advice}"
-        )
 
 
 def unused_start_warning(spec: StartingOffsetSpec) -> str | None:
-    """Return the warning of a query that resumes from its checkpoint; ``None`` for a keyword, which jobs often keep."""
-    if not isinstance(spec, SpecificOffsets | SpecificTimestamps | GlobalTimestamp):
+    """Return the warning of a query that resumes from its checkpoint; ``None`` for a start that jobs often keep.
+
+    Those are one keyword, ``-1h`` or ``last 1000`` for all partitions: they mean something else at each restart.
+    """
+    if isinstance(spec, CommittedStart):
+        return None
+    if not spec.partitions and not spec.topics and not isinstance(spec.others, AtTime):
         return None
     return (
         f"{spec.option} has no effect, because the query resumes from its checkpoint. To start there, use a new "
@@ -234,14 +218,19 @@ def unused_start_warning(spec: StartingOffsetSpec) -> str | None:
 
 
 def _check_matches(
-    option: str, requested: Mapping[TopicPartition, int], listed_offsets: Mapping[TopicPartition, int]
+    option: str, positions: Mapping[TopicPartition, FixedPosition], listed_offsets: Mapping[TopicPartition, int]
 ) -> None:
-    unmatched = sorted(tp for tp in requested if listed_offsets[tp] == NO_RECORD)
+    """Raise if a start by time needs a record that is new enough, and there is none."""
+    unmatched = {
+        tp: position.timestamp
+        for tp, position in sorted(positions.items())
+        if isinstance(position, AtTime) and position.on_no_match == "error" and listed_offsets[tp] == NO_RECORD
+    }
     if unmatched:
-        first = unmatched[0]
-        earlier = "" if requested[first] == 0 else ", or give an earlier timestamp if they have records"
+        first, timestamp = next(iter(unmatched.items()))
+        earlier = "" if timestamp == 0 else ", or give an earlier timestamp if they have records"
         raise InvalidOffsetsError(
-            f"{option}: no record has timestamp {requested[first]} or a later one in {listed(unmatched)}, because "
+            f"{option}: no record has timestamp {timestamp} or a later one in {listed(unmatched)}, because "
             "these partitions are empty, or all of their records are older; to start such partitions at their end, set "
             f"startingOffsetsByTimestampStrategy=latest{earlier}",
             topic=first.topic,
@@ -268,13 +257,6 @@ def _committed_offsets(
     if missing and spec.fallback is not None:
         offsets.update(resolve_start_offsets(spec.fallback, missing, offset_reader, available_now_ends))
     return offsets
-
-
-def _fetch_starts(offset_reader: OffsetReader, requested: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return the requested log starts and the offsets by timestamp, but no ends."""
-    log_starts = {tp: lookup for tp, lookup in requested.items() if lookup == EARLIEST}
-    timestamps = {tp: lookup for tp, lookup in requested.items() if lookup >= 0}
-    return {**_fetch_offsets(offset_reader, log_starts), **_fetch_offsets(offset_reader, timestamps)}
 
 
 def _fetch_offsets(

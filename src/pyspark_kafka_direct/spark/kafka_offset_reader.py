@@ -118,6 +118,9 @@ class KafkaOffsetReader:
     def raise_epoch_floors(self, topics: Collection[str]) -> None:
         self.cluster.raise_epoch_floors(topics)
 
+    def wall_time_ms(self) -> int:
+        return int(self.cluster.pool.system.wall_time() * 1000)
+
     def sleep(self, seconds: float) -> None:
         self.cluster.pool.system.sleep(seconds)
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark_kafka_direct.continuous.continuous_start_planner import ContinuousStartPlanner
 from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.options.offset_specs import Latest
+from pyspark_kafka_direct.options.offset_specs import AT_LATEST
 from pyspark_kafka_direct.options.subscription import SubscribeStrategy
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
@@ -36,7 +36,7 @@ def test_a_new_query(cluster: NewCluster) -> None:
     brokers = cluster(9, 4, topic="a")
     brokers.delete_records(A0, 2)
     assert planner(brokers).initial_offsets() == {A0: 2, A1: 0}
-    assert planner(brokers, Latest()).initial_offsets() == {A0: 9, A1: 4}
+    assert planner(brokers, AT_LATEST).initial_offsets() == {A0: 9, A1: 4}
 
 
 def test_missing_metadata_of_a_new_topic_is_retried(cluster: NewCluster) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.positions import at_time
 from tests.unit.planning.planner_cluster import NewCluster, planned
 
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.options.offset_specs import (
-    Earliest,
-    GlobalTimestamp,
-    Latest,
+    AT_EARLIEST,
+    AT_LATEST,
     OffsetSpec,
-    SpecificOffsets,
 )
 
 if TYPE_CHECKING:
@@ -67,28 +66,26 @@ def test_records_that_arrive_later_are_left_for_the_next_run(cluster: NewCluster
 
 def test_a_start_that_can_change_takes_one_empty_batch_and_never_lies_after_the_fixed_ends(cluster: NewCluster) -> None:
     brokers = cluster(10)
-    for spec, end in ((Latest(), 14), (GlobalTimestamp(99, "latest"), 18)):
+    for spec, end in ((AT_LATEST, 14), (at_time(99, "latest"), 18)):
         stream = brokers.planner(spec)
         stream.fix_end_offsets()
         brokers.grow(T0, end)
         assert run(stream) == [[]]
-    stream = brokers.planner(GlobalTimestamp(3))
+    stream = brokers.planner(at_time(3))
     stream.fix_end_offsets()
     assert run(stream) == [[], [("t-0", 3, 18)]]
 
 
 def test_an_explicit_offset_beyond_the_fixed_end_is_not_moved_before_it(cluster: NewCluster) -> None:
     """Moving it would be wrong and silent: the user requested a record that does not exist."""
-    stream = cluster(10).planner(SpecificOffsets({T0: 12}))
+    stream = cluster(10).planner(OffsetSpec({T0: 12}))
     stream.fix_end_offsets()
     assert stream.initial_offsets() == {T0: 12}
     with pytest.raises(DataLossError, match="offset was changed from 12 to 10"):
         stream.next_end_offsets(stream.initial_offsets())
 
 
-@pytest.mark.parametrize(
-    "spec", [GlobalTimestamp(12), SpecificOffsets({}, {"t": LATEST}), SpecificOffsets({T0: EARLIEST})]
-)
+@pytest.mark.parametrize("spec", [at_time(12), OffsetSpec({}, {"t": LATEST}), OffsetSpec({T0: EARLIEST})])
 def test_a_resolved_start_is_moved_before_the_fixed_end(cluster: NewCluster, spec: OffsetSpec) -> None:
     brokers = cluster(10)
     stream = brokers.planner(spec)
@@ -118,7 +115,7 @@ def test_a_partition_that_the_first_response_lacks_is_not_lost(cluster: NewClust
 
 
 @pytest.mark.parametrize(
-    ("spec", "expected"), [(Latest(), [[]]), (Earliest(), [[("t-0", 0, 10), ("t-1", 0, 10)]])], ids=repr
+    ("spec", "expected"), [(AT_LATEST, [[]]), (AT_EARLIEST, [[("t-0", 0, 10), ("t-1", 0, 10)]])], ids=repr
 )
 def test_a_new_query_starts_in_a_partition_that_the_first_response_lacks(
     cluster: NewCluster, spec: OffsetSpec, expected: list[list[tuple[str, int, int]]]

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.positions import at_time, at_times
 from tests.unit.planning.planner_cluster import NewCluster, planned
 
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
 from pyspark_kafka_direct.options.offset_specs import (
+    AT_EARLIEST,
+    AT_LATEST,
     CommittedStart,
-    Earliest,
-    GlobalTimestamp,
-    Latest,
-    SpecificOffsets,
-    SpecificTimestamps,
+    OffsetSpec,
 )
 from pyspark_kafka_direct.options.subscription import AssignStrategy, SubscribeStrategy
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
@@ -27,10 +26,10 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 
 # Starts that an empty partition 1 does not fit, and the start of partition 0, which ends at 10.
 STARTS = [
-    (SpecificOffsets({T0: 3}), 3),
-    (SpecificOffsets({T0: EARLIEST}), 0),
-    (SpecificTimestamps({T0: 4}), 4),
-    (GlobalTimestamp(4), 4),
+    (OffsetSpec({T0: 3}), 3),
+    (OffsetSpec({T0: EARLIEST}), 0),
+    (at_times({T0: 4}), 4),
+    (at_time(4), 4),
 ]
 
 
@@ -49,7 +48,7 @@ def test_a_partition_added_since_is_read_after_the_first_batch(
     assert brokers.warnings == []
 
 
-@pytest.mark.parametrize("spec", [GlobalTimestamp(4), SpecificTimestamps({T0: 4}), CommittedStart()])
+@pytest.mark.parametrize("spec", [at_time(4), at_times({T0: 4}), CommittedStart()])
 def test_a_partition_added_since_does_not_affect_the_empty_first_batch(
     cluster: NewCluster, spec: StartingOffsetSpec
 ) -> None:
@@ -74,7 +73,7 @@ def test_a_new_query_whose_start_does_not_fit_is_rejected(
 
 def test_a_new_query_with_a_missing_partition_is_rejected(cluster: NewCluster) -> None:
     brokers = cluster(10)
-    stream = brokers.planner(SpecificOffsets({T0: 3, T1: 3}))
+    stream = brokers.planner(OffsetSpec({T0: 3, T1: 3}))
     with pytest.raises(InvalidOffsetsError, match=r"not assigned: t-1"):
         stream.next_end_offsets(stream.initial_offsets())
     brokers.selection = SubscribeStrategy(("u",))
@@ -83,7 +82,7 @@ def test_a_new_query_with_a_missing_partition_is_rejected(cluster: NewCluster) -
         stream.next_end_offsets(stream.initial_offsets())
 
 
-@pytest.mark.parametrize("spec", [Earliest(), SpecificOffsets({}, {"t": EARLIEST, "u": EARLIEST}), GlobalTimestamp(0)])
+@pytest.mark.parametrize("spec", [AT_EARLIEST, OffsetSpec({}, {"t": EARLIEST, "u": EARLIEST}), at_time(0)])
 @pytest.mark.parametrize("fail", [True, False])
 def test_a_topic_deleted_since_is_data_loss(cluster: NewCluster, spec: StartingOffsetSpec, fail: bool) -> None:
     """It is data loss in the batch, to which failOnDataLoss applies, and not an unknown start."""
@@ -116,7 +115,7 @@ def test_a_batch_that_runs_again_does_not_trust_one_broker_that_lacks_its_topic(
     """Otherwise its tasks had no topic id, so that one of them might read a topic that was recreated meanwhile."""
     brokers = cluster()
     brokers.hide(T0, 10)
-    plan = brokers.planner(Latest()).plan({T0: 3}, {T0: 8})
+    plan = brokers.planner(AT_LATEST).plan({T0: 3}, {T0: 8})
     assert planned(plan) == [("t-0", 3, 8)]
     assert plan.topic_ids == {"t": brokers.topic_id("t")}
     assert brokers.losses == []
@@ -124,11 +123,11 @@ def test_a_batch_that_runs_again_does_not_trust_one_broker_that_lacks_its_topic(
 
 def test_a_missing_partition_with_an_explicit_offset_is_left_to_its_task(cluster: NewCluster) -> None:
     """As in Spark: the range starts at the user's offset, and the task reports that the partition does not exist."""
-    restarted = cluster(10).planner(SpecificOffsets({T0: 3, T1: 2}))
+    restarted = cluster(10).planner(OffsetSpec({T0: 3, T1: 2}))
     assert planned(restarted.plan(restarted.initial_offsets(), {T0: 8, T1: 6})) == [("t-0", 3, 8), ("t-1", 2, 6)]
 
 
-@pytest.mark.parametrize("spec", [GlobalTimestamp(4), SpecificTimestamps({T0: 4, T1: 4})])
+@pytest.mark.parametrize("spec", [at_time(4), at_times({T0: 4, T1: 4})])
 def test_a_partition_without_a_record_for_its_timestamp_is_read_from_its_log_start(
     cluster: NewCluster, spec: StartingOffsetSpec
 ) -> None:
@@ -137,16 +136,14 @@ def test_a_partition_without_a_record_for_its_timestamp_is_read_from_its_log_sta
     assert planned(restarted.plan(restarted.initial_offsets(), {T0: 8, T1: 2})) == [("t-0", 4, 8), ("t-1", 0, 2)]
 
 
-@pytest.mark.parametrize(
-    "spec", [SpecificTimestamps({T0: 4, T1: 4}), SpecificOffsets({T0: 4, T1: EARLIEST}), GlobalTimestamp(4)]
-)
+@pytest.mark.parametrize("spec", [at_times({T0: 4, T1: 4}), OffsetSpec({T0: 4, T1: EARLIEST}), at_time(4)])
 def test_unassigned_partitions_are_not_looked_up(cluster: NewCluster, spec: StartingOffsetSpec) -> None:
     brokers = cluster(10, 10, 0)
     brokers.selection = AssignStrategy((T0, TopicPartition("t", 2)))
     assert brokers.planner(spec).initial_offsets() == {T0: 4}
 
 
-@pytest.mark.parametrize("spec", [Latest(), CommittedStart(Latest())])
+@pytest.mark.parametrize("spec", [AT_LATEST, CommittedStart(AT_LATEST)])
 def test_a_first_batch_of_another_source_is_rejected_with_changed_topics_too(
     cluster: NewCluster, spec: StartingOffsetSpec
 ) -> None:
@@ -167,7 +164,7 @@ def test_several_brokers_are_asked_before_the_first_records_of_a_first_batch_are
     assert "offsets [3, 4) of t-0 were removed by retention" in brokers.warnings[0]
 
 
-@pytest.mark.parametrize("spec", [GlobalTimestamp(4), SpecificTimestamps({T0: 4})])
+@pytest.mark.parametrize("spec", [at_time(4), at_times({T0: 4})])
 def test_the_first_records_of_a_first_batch_are_not_skipped_unless_it_starts_at_earliest(
     cluster: NewCluster, spec: StartingOffsetSpec
 ) -> None:

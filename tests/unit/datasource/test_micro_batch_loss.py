@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from tests.positions import at_time
 from tests.unit.planning.planner_cluster import NewCluster, planned
 
 from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
 from pyspark_kafka_direct.errors import BrokerTimeoutError, DataLossError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.options.offset_specs import GlobalTimestamp, Latest, SpecificOffsets
+from pyspark_kafka_direct.options.offset_specs import AT_LATEST, OffsetSpec
 from pyspark_kafka_direct.options.subscription import AssignStrategy
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
@@ -182,7 +183,7 @@ def test_several_brokers_are_asked_before_a_new_query_starts_after_zero(cluster:
     brokers.depose_leader(T0, start=8)
     brokers.delete_records(T0, 4)
     assert brokers.planner(fail=fail).initial_offsets()[T0] == 4
-    assert brokers.planner(GlobalTimestamp(6), fail=fail).initial_offsets()[T0] == 6
+    assert brokers.planner(at_time(6), fail=fail).initial_offsets()[T0] == 6
 
 
 @pytest.mark.parametrize("fail", [True, False])
@@ -197,10 +198,10 @@ def test_several_brokers_are_asked_before_an_added_partition_starts_after_zero(c
 
 def test_a_starting_offset_beyond_the_end(cluster: NewCluster) -> None:
     brokers = cluster(5)
-    stream = brokers.planner(SpecificOffsets({T0: 9}))
+    stream = brokers.planner(OffsetSpec({T0: 9}))
     with pytest.raises(DataLossError, match="the requested start lies beyond the end"):
         stream.next_end_offsets(stream.initial_offsets())
-    stream = brokers.planner(SpecificOffsets({T0: 9}), fail=False)
+    stream = brokers.planner(OffsetSpec({T0: 9}), fail=False)
     end = stream.next_end_offsets(stream.initial_offsets())
     assert planned(stream.plan(stream.initial_offsets(), end)) == []
 
@@ -336,7 +337,7 @@ def test_stale_metadata_about_a_topic_is_no_recreation(cluster: NewCluster, run:
     assert brokers.losses == []
 
 
-@pytest.mark.parametrize("start", [SpecificOffsets({T0: 5}), Latest()])
+@pytest.mark.parametrize("start", [OffsetSpec({T0: 5}), AT_LATEST])
 def test_a_topic_that_is_recreated_before_the_first_batch_is_data_loss(
     cluster: NewCluster, start: StartingOffsetSpec
 ) -> None:
@@ -344,7 +345,7 @@ def test_a_topic_that_is_recreated_before_the_first_batch_is_data_loss(
     brokers = cluster(10)
     stream = brokers.planner(start)
     first = stream.initial_offsets()
-    if isinstance(start, Latest):
+    if start == AT_LATEST:
         assert stream.next_end_offsets(first) == first, "the empty first batch"
     brokers.recreate("t", 30)
     with pytest.raises(DataLossError, match="deleted and recreated"):

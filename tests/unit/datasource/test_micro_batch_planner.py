@@ -6,18 +6,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.positions import at_time, at_times
 from tests.unit.planning.planner_cluster import NewCluster, planned
 
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, OptionError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, TopicPartition
 from pyspark_kafka_direct.options.offset_specs import (
+    AT_EARLIEST,
+    AT_LATEST,
     CommittedStart,
-    Earliest,
-    GlobalTimestamp,
-    Latest,
     OffsetSpec,
-    SpecificOffsets,
-    SpecificTimestamps,
     StartingOffsetSpec,
 )
 from pyspark_kafka_direct.options.subscription import SubscribeStrategy
@@ -40,14 +38,14 @@ def first_end(stream: MicroBatchPlanner) -> dict[TopicPartition, int]:
 @pytest.mark.parametrize(
     ("spec", "may_change"),
     [
-        (Earliest(), False),
-        (Latest(), True),
-        (GlobalTimestamp(5), True),
-        (SpecificTimestamps({T0: 5}), True),
-        (SpecificOffsets({T0: 5, T1: EARLIEST}), False),
-        (SpecificOffsets({T0: 5, T1: LATEST}), True),
-        (SpecificOffsets({}, {"t": LATEST}), True),
-        (SpecificOffsets({}, {"t": EARLIEST}), False),
+        (AT_EARLIEST, False),
+        (AT_LATEST, True),
+        (at_time(5), True),
+        (at_times({T0: 5}), True),
+        (OffsetSpec({T0: 5, T1: EARLIEST}), False),
+        (OffsetSpec({T0: 5, T1: LATEST}), True),
+        (OffsetSpec({}, {"t": LATEST}), True),
+        (OffsetSpec({}, {"t": EARLIEST}), False),
         (CommittedStart(), True),
     ],
 )
@@ -79,7 +77,7 @@ def test_a_query_without_initial_offsets_is_resumed(cluster: NewCluster) -> None
 
 def test_a_start_that_can_change_makes_an_empty_first_batch(cluster: NewCluster) -> None:
     brokers = cluster(10)
-    stream = brokers.planner(Latest())
+    stream = brokers.planner(AT_LATEST)
     start = stream.initial_offsets()
     brokers.grow(T0, 14)
     assert stream.initial_offsets() == start == {T0: 10}, "resolved once"
@@ -90,10 +88,10 @@ def test_a_start_that_can_change_makes_an_empty_first_batch(cluster: NewCluster)
 
 def test_a_replay_of_the_empty_first_batch_reads_nothing_and_loses_nothing(cluster: NewCluster) -> None:
     brokers = cluster(10)
-    start = brokers.planner(Latest()).initial_offsets()
+    start = brokers.planner(AT_LATEST).initial_offsets()
     brokers.grow(T0, 14)
     brokers.grow(T1, 3)
-    restarted = brokers.planner(Latest())  # the query died in its first batch: a new process
+    restarted = brokers.planner(AT_LATEST)  # the query died in its first batch: a new process
     later = restarted.initial_offsets()
     assert later == {T0: 14, T1: 3}
     assert planned(restarted.plan(later, start, recorded_start=start)) == []
@@ -104,7 +102,7 @@ def test_a_replay_of_the_empty_first_batch_reads_nothing_and_loses_nothing(clust
 
 def test_after_a_replay_of_the_empty_first_batch_nothing_is_delayed(cluster: NewCluster) -> None:
     brokers = cluster(10)
-    spec = GlobalTimestamp(10, "latest")
+    spec = at_time(10, "latest")
     stream = brokers.planner(spec)
     stream.fix_end_offsets()
     brokers.grow(T0, 14)
@@ -117,7 +115,7 @@ def test_after_a_replay_of_the_empty_first_batch_nothing_is_delayed(cluster: New
     assert restarted.next_end_offsets(start) == {T0: 14}, "otherwise a query with Trigger.AvailableNow would end"
 
 
-@pytest.mark.parametrize("spec", [Latest(), CommittedStart(Latest()), GlobalTimestamp(3, "latest")])
+@pytest.mark.parametrize("spec", [AT_LATEST, CommittedStart(AT_LATEST), at_time(3, "latest")])
 def test_a_first_batch_of_another_source_with_an_unknown_start_is_rejected(
     cluster: NewCluster, spec: StartingOffsetSpec
 ) -> None:
@@ -130,9 +128,7 @@ def test_a_first_batch_of_another_source_with_an_unknown_start_is_rejected(
     assert brokers.planner(spec).plan(start, {T0: 8}, {T0: 8}).ranges == (), "our own one is not"
 
 
-@pytest.mark.parametrize(
-    ("spec", "first_offset"), [(GlobalTimestamp(3), 3), (Earliest(), 0), (SpecificOffsets({T0: 5}), 5)]
-)
+@pytest.mark.parametrize(("spec", "first_offset"), [(at_time(3), 3), (AT_EARLIEST, 0), (OffsetSpec({T0: 5}), 5)])
 def test_a_first_batch_of_another_source_is_read_if_its_start_is_reproducible(
     cluster: NewCluster, spec: StartingOffsetSpec, first_offset: int
 ) -> None:
@@ -152,21 +148,21 @@ def test_a_replayed_first_batch_from_earliest_reads_what_retention_left(cluster:
 
 def test_trigger_once_is_rejected_with_a_start_that_can_change_and_else_takes_everything(cluster: NewCluster) -> None:
     brokers = cluster(10)
-    stream = brokers.planner(Latest(), max_offsets=2)
+    stream = brokers.planner(AT_LATEST, max_offsets=2)
     with pytest.raises(OptionError, match=r"Trigger\.Once, and for .* use Trigger\.AvailableNow if all"):
         stream.next_end_offsets(stream.initial_offsets(), unlimited=True)
     stream = brokers.planner(max_offsets=2)
     assert stream.next_end_offsets(stream.initial_offsets(), unlimited=True) == {T0: 10}
-    assert brokers.planner(Latest(), max_offsets=2).next_end_offsets({T0: 4}, unlimited=True) == {T0: 10}
+    assert brokers.planner(AT_LATEST, max_offsets=2).next_end_offsets({T0: 4}, unlimited=True) == {T0: 10}
 
 
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        (SpecificOffsets({T0: 3, T1: LATEST, T2: EARLIEST}), {T0: 3, T1: 6, T2: 1}),
-        (SpecificOffsets({}, {"t": LATEST}), {T0: 9, T1: 6, T2: 4}),
-        (GlobalTimestamp(5, "latest"), {T0: 5, T1: 5, T2: 4}),
-        (SpecificTimestamps({T0: 0, T1: 2, T2: 0}), {T0: 0, T1: 2, T2: 1}),
+        (OffsetSpec({T0: 3, T1: LATEST, T2: EARLIEST}), {T0: 3, T1: 6, T2: 1}),
+        (OffsetSpec({}, {"t": LATEST}), {T0: 9, T1: 6, T2: 4}),
+        (at_time(5, "latest"), {T0: 5, T1: 5, T2: 4}),
+        (at_times({T0: 0, T1: 2, T2: 0}), {T0: 0, T1: 2, T2: 1}),
     ],
 )
 def test_starting_offsets(cluster: NewCluster, spec: OffsetSpec, expected: Mapping[TopicPartition, int]) -> None:
@@ -177,7 +173,7 @@ def test_starting_offsets(cluster: NewCluster, spec: OffsetSpec, expected: Mappi
 
 def test_a_start_by_whole_topics_ignores_topics_created_later(cluster: NewCluster) -> None:
     """SPARK-58774: the option names the topics of the start only, after a restart too."""
-    spec = SpecificOffsets({T1: 2}, {"t": EARLIEST})
+    spec = OffsetSpec({T1: 2}, {"t": EARLIEST})
     new = TopicPartition("u", 0)
     for restarts in (False, True):
         brokers = cluster(9, 6)
@@ -196,9 +192,9 @@ def test_a_start_by_whole_topics_ignores_topics_created_later(cluster: NewCluste
 def test_starting_offsets_that_do_not_fit_are_rejected(cluster: NewCluster) -> None:
     brokers = cluster(9, 6)
     with pytest.raises(InvalidOffsetsError, match="KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"):
-        first_end(brokers.planner(SpecificOffsets({T0: 3})))
+        first_end(brokers.planner(OffsetSpec({T0: 3})))
     with pytest.raises(InvalidOffsetsError, match="no record has timestamp"):
-        first_end(brokers.planner(GlobalTimestamp(7)))
+        first_end(brokers.planner(at_time(7)))
 
 
 def test_a_start_from_committed_offsets(cluster: NewCluster) -> None:
@@ -209,8 +205,8 @@ def test_a_start_from_committed_offsets(cluster: NewCluster) -> None:
     ) as caught:
         first_end(brokers.planner(CommittedStart()))
     assert (caught.value.topic, caught.value.partition) == ("t", 1)
-    assert brokers.planner(CommittedStart(Earliest())).initial_offsets() == {T0: 5, T1: 0, T2: 4}
-    assert brokers.planner(CommittedStart(Latest())).initial_offsets() == {T0: 5, T1: 6, T2: 4}
+    assert brokers.planner(CommittedStart(AT_EARLIEST)).initial_offsets() == {T0: 5, T1: 0, T2: 4}
+    assert brokers.planner(CommittedStart(AT_LATEST)).initial_offsets() == {T0: 5, T1: 6, T2: 4}
     brokers.commit({T1: 0})
     stream = brokers.planner(CommittedStart())
     start = stream.initial_offsets()
@@ -231,7 +227,7 @@ def test_missing_metadata_of_a_topic_is_retried(cluster: NewCluster) -> None:
 
 def test_new_partitions_are_read_from_their_start_within_a_limit(cluster: NewCluster) -> None:
     brokers = cluster(10)
-    stream = brokers.planner(Latest(), max_offsets=10)
+    stream = brokers.planner(AT_LATEST, max_offsets=10)
     start = first_end(stream)
     brokers.grow(T0, 15)
     brokers.grow(T1, 15)
@@ -313,7 +309,7 @@ def test_only_the_partitions_with_the_most_to_read_are_sampled(cluster: NewClust
 
 
 def test_the_largest_limit_with_a_start_inside(cluster: NewCluster) -> None:
-    assert first_end(cluster(10).planner(SpecificOffsets({T0: 5}), max_offsets=MAX_OFFSET)) == {T0: 10}
+    assert first_end(cluster(10).planner(OffsetSpec({T0: 5}), max_offsets=MAX_OFFSET)) == {T0: 10}
 
 
 def test_both_limits_as_in_sparks_test(cluster: NewCluster) -> None:
@@ -443,7 +439,7 @@ def test_old_metadata_never_shows_more_than_that_there_is_nothing_to_read(cluste
 def test_read_committed_waits_at_the_last_stable_offset(cluster: NewCluster) -> None:
     brokers = cluster(4)
     brokers.append(T0, 6, producer_id=7)
-    stream = brokers.planner(SpecificOffsets({T0: 7}), read_committed=True)
+    stream = brokers.planner(OffsetSpec({T0: 7}), read_committed=True)
     start = stream.initial_offsets()
     began = brokers.now
     assert stream.next_end_offsets(start) == start, "beyond it, but in the log: not lost"

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.positions import at_time, at_times
 
 from pyspark_kafka_direct.continuous.continuous_start_planner import ContinuousStartPlanner
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.offset_specs import (
+    AT_EARLIEST,
+    AT_LATEST,
     CommittedStart,
-    Earliest,
-    GlobalTimestamp,
-    Latest,
-    SpecificOffsets,
-    SpecificTimestamps,
+    OffsetSpec,
     StartingOffsetSpec,
 )
+from pyspark_kafka_direct.options.positions import BeforeNow, LastOffsets
 
 if TYPE_CHECKING:
     from tests.unit.planning.planner_cluster import NewCluster
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 T0 = TopicPartition("t", 0)
 
 POSITIONS: list[tuple[StartingOffsetSpec, str | None]] = [
-    (GlobalTimestamp(5, "error", "startingTimestamp"), "startingTimestamp"),
-    (SpecificTimestamps({T0: 5}, "error", "startingOffsetsByTimestamp"), "startingOffsetsByTimestamp"),
-    (SpecificOffsets({T0: 5}, {}, "startingOffsets"), "startingOffsets"),
-    (Earliest(), None),
-    (Latest(), None),
+    (at_time(5, "error", "startingTimestamp"), "startingTimestamp"),
+    (at_times({T0: 5}, "error", "startingOffsetsByTimestamp"), "startingOffsetsByTimestamp"),
+    (OffsetSpec({T0: 5}, option="startingOffsets"), "startingOffsets"),
+    (OffsetSpec({}, {"t": BeforeNow(5)}, option="startingOffsets"), "startingOffsets"),
+    (OffsetSpec(others=BeforeNow(5)), None),
+    (OffsetSpec(others=LastOffsets(5)), None),
+    (AT_EARLIEST, None),
+    (AT_LATEST, None),
     (CommittedStart(), None),
 ]
 

@@ -18,7 +18,7 @@ from pyspark_kafka_direct.options.continuous_query import (
     parse_start_options,
     with_input_connection,
 )
-from pyspark_kafka_direct.options.offset_specs import Latest
+from pyspark_kafka_direct.options.offset_specs import AT_LATEST
 from pyspark_kafka_direct.options.read_options import parse_continuous_options
 
 DOCS = Path(__file__).parents[3] / "docs" / "continuous.md"
@@ -112,7 +112,7 @@ def test_a_checkpoint_in_the_default_location_of_the_session() -> None:
 
 def test_limits_of_micro_batches_are_ignored() -> None:
     options = parse_continuous_options({**INPUT, "maxOffsetsPerTrigger": "5", "minPartitions": "4"})
-    assert options.source.start == Latest()
+    assert options.source.start == AT_LATEST
     assert [warning.split(":")[0] for warning in options.warnings] == [
         "the option maxOffsetsPerTrigger is ignored",
         "the option minPartitions is ignored",

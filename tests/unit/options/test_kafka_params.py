@@ -7,11 +7,11 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.positions import at_time
 
 from pyspark_kafka_direct import OptionError
 from pyspark_kafka_direct.options import option_messages
 from pyspark_kafka_direct.options.kafka_params import KafkaParameters, parse_kafka_params
-from pyspark_kafka_direct.options.offset_specs import GlobalTimestamp
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.config_option import Api
@@ -254,7 +254,7 @@ def test_invalid_timestamps_are_rejected(name: str, value: object, message: str)
 
 def test_one_timestamp_takes_precedence(caplog: pytest.LogCaptureFixture) -> None:
     parsed = parse_kafka_params({**SERVERS, "startingTimestamp": 5, "startingOffsetsByTimestamp": '{"t":{"0":9}}'})
-    assert parsed.starting_timestamp == GlobalTimestamp(5)
+    assert parsed.starting_timestamp == at_time(5)
     assert [warning.split(": ")[1] for warning in logged_warnings(caplog)] == ["startingTimestamp takes precedence"]
 
 

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from scripts.option_docs import pages
+from tests.positions import at_time, at_times
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.options.config_option import READ_APIS, SOURCE_APIS, ConfigSource
 from pyspark_kafka_direct.options.hints import is_misspelt
 from pyspark_kafka_direct.options.offset_specs import (
-    Earliest,
-    GlobalTimestamp,
-    Latest,
-    SpecificOffsets,
-    SpecificTimestamps,
+    AT_EARLIEST,
+    AT_LATEST,
+    OffsetSpec,
 )
 from pyspark_kafka_direct.options.option_parser import OPTION_TABLE, parse_config
 from pyspark_kafka_direct.options.payload_settings import PayloadSettings
@@ -59,7 +58,7 @@ def test_defaults_are_those_of_spark() -> None:
     assert options == ReadSettings(
         ConnectionSettings((("broker", 9092),)),
         FetchSettings(),
-        SourceSettings(selection=SubscribeStrategy(("t",)), start=Earliest(), end=Latest()),
+        SourceSettings(selection=SubscribeStrategy(("t",)), start=AT_EARLIEST, end=AT_LATEST),
         PayloadSettings(),
     )
 
@@ -85,8 +84,8 @@ def test_all_options(monkeypatch: pytest.MonkeyPatch) -> None:
         kafka_sasl_mechanism="OAUTHBEARER",
     )
     assert isinstance(options.source.selection, SubscribePatternStrategy)
-    assert options.source.start == SpecificOffsets({T0: 5})
-    assert options.source.end == SpecificOffsets({T0: 9})
+    assert options.source.start == OffsetSpec({T0: 5})
+    assert options.source.end == OffsetSpec({T0: 9})
     assert options.fetch.fail_on_data_loss is False
     assert (options.source.min_partitions, options.source.max_records_per_partition) == (4, 5_000_000_000)
     assert options.fetch.max_record_batch_bytes == 1_000_000
@@ -306,27 +305,25 @@ def test_precedence_is_timestamp_then_timestamps_then_offsets() -> None:
         "endingOffsets": "latest",
     }
     options = parse(**everything)
-    assert (options.source.start, options.source.end) == (GlobalTimestamp(1000), GlobalTimestamp(3000, "latest"))
+    assert (options.source.start, options.source.end) == (at_time(1000), at_time(3000, "latest"))
     assert [w for w in options.warnings if "startingTimestamp takes precedence" in w] == [
         "the option startingOffsetsByTimestamp is ignored: startingTimestamp takes precedence",
         "the option startingOffsets is ignored: startingTimestamp takes precedence",
     ]
     del everything["startingTimestamp"], everything["endingTimestamp"]
     options = parse(**everything)
-    assert options.source.start == SpecificTimestamps({T0: 2000})
-    assert options.source.end == SpecificTimestamps({T0: 4000}, "latest")
+    assert options.source.start == at_times({T0: 2000})
+    assert options.source.end == at_times({T0: 4000}, "latest")
 
 
 def test_a_position_with_lower_precedence_is_not_validated() -> None:
-    assert parse(startingTimestamp="1000", startingOffsets="latest").source.start == GlobalTimestamp(1000)
+    assert parse(startingTimestamp="1000", startingOffsets="latest").source.start == at_time(1000)
 
 
 def test_the_strategy_applies_to_starts_only() -> None:
     options = parse(startingTimestamp="1", endingTimestamp="2", startingOffsetsByTimestampStrategy="LATEST")
-    assert (options.source.start, options.source.end) == (GlobalTimestamp(1, "latest"), GlobalTimestamp(2, "latest"))
-    assert parse(startingTimestamp="1", startingOffsetsByTimestampStrategy="Error").source.start == GlobalTimestamp(
-        1, "error"
-    )
+    assert (options.source.start, options.source.end) == (at_time(1, "latest"), at_time(2, "latest"))
+    assert parse(startingTimestamp="1", startingOffsetsByTimestampStrategy="Error").source.start == at_time(1, "error")
 
 
 def test_batches_cannot_start_at_the_latest_or_end_at_the_earliest_offsets() -> None:

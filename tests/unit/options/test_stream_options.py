@@ -5,15 +5,15 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from tests.positions import at_time
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, TopicPartition
 from pyspark_kafka_direct.options.offset_specs import (
+    AT_EARLIEST,
+    AT_LATEST,
     CommittedStart,
-    Earliest,
-    GlobalTimestamp,
-    Latest,
-    SpecificOffsets,
+    OffsetSpec,
 )
 from pyspark_kafka_direct.options.read_options import parse_batch_options, parse_columns, parse_stream_options
 from pyspark_kafka_direct.options.settings import ReadLimits, ReadSettings
@@ -27,7 +27,7 @@ def parse(**options: str) -> ReadSettings:
 
 def test_defaults_are_sparks() -> None:
     options = parse()
-    assert options.source.start == Latest()
+    assert options.source.start == AT_LATEST
     assert options.source.limits == ReadLimits(None, None, 900.0)
     assert options.source.selection == SubscribeStrategy(("t",))
     assert options.fetch.fail_on_data_loss
@@ -36,12 +36,12 @@ def test_defaults_are_sparks() -> None:
 
 
 def test_streams_can_start_at_the_latest_offsets() -> None:
-    assert parse(startingOffsets="EARLIEST").source.start == Earliest()
-    assert parse(startingOffsets="Latest").source.start == Latest()
+    assert parse(startingOffsets="EARLIEST").source.start == AT_EARLIEST
+    assert parse(startingOffsets="Latest").source.start == AT_LATEST
     start = parse(startingOffsets='{"t":{"0":-1,"1":5,"2":-2}}').source.start
-    assert start == SpecificOffsets({TopicPartition("t", n): o for n, o in enumerate([LATEST, 5, EARLIEST])})
-    assert parse(startingOffsets='{"t":"latest"}').source.start == SpecificOffsets({}, {"t": LATEST})
-    assert parse(startingTimestamp="5", startingOffsets="earliest").source.start == GlobalTimestamp(5)
+    assert start == OffsetSpec({TopicPartition("t", n): o for n, o in enumerate([LATEST, 5, EARLIEST])})
+    assert parse(startingOffsets='{"t":"latest"}').source.start == OffsetSpec({}, {"t": LATEST})
+    assert parse(startingTimestamp="5", startingOffsets="earliest").source.start == at_time(5)
 
 
 def test_a_start_from_committed_offsets() -> None:
@@ -53,13 +53,13 @@ def test_a_start_from_committed_offsets() -> None:
     )
     options = parse(startingOffsets="committed", kafka_group_id="h", committedOffsetsFallback="LATEST")
     assert (options.source.start, options.source.commit_group_id, options.source.start_group_id) == (
-        CommittedStart(Latest()),
+        CommittedStart(AT_LATEST),
         None,
         "h",
     )
     assert options.warnings == ()
     assert parse(commitGroupId="g").source.start_group_id is None
-    assert parse(startingOffsets="committed", startingTimestamp="5").source.start == GlobalTimestamp(5)
+    assert parse(startingOffsets="committed", startingTimestamp="5").source.start == at_time(5)
     for fallback in ("earliest", "error"):  # the stream would start at latest
         with pytest.raises(OptionError, match="committedOffsetsFallback needs startingOffsets=committed"):
             parse(committedOffsetsFallback=fallback, commitGroupId="g")
@@ -82,7 +82,7 @@ def test_warnings_name_the_option_that_takes_precedence_over_a_committed_start()
     assert options.source.start_group_id == "g"
     assert options.warnings == ("the option kafka.group.id is ignored: commitGroupId takes precedence",)
     options = parse(startingOffsets="committed", startingTimestamp="5", committedOffsetsFallback="latest")
-    assert options.source.start == GlobalTimestamp(5)
+    assert options.source.start == at_time(5)
     assert options.warnings == (
         "the option committedOffsetsFallback is ignored: startingTimestamp takes precedence",
         "the option startingOffsets is ignored: startingTimestamp takes precedence",

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
+from tests.positions import at_time, at_times
 
 from pyspark_kafka_direct.consumer.batch_query import plan_batch_query
 from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.options.offset_specs import (
-    Earliest,
-    GlobalTimestamp,
-    Latest,
+    AT_EARLIEST,
+    AT_LATEST,
     OffsetSpec,
-    SpecificOffsets,
-    SpecificTimestamps,
 )
+from pyspark_kafka_direct.options.positions import BeforeNow, LastOffsets
 from pyspark_kafka_direct.options.subscription import SubscribeStrategy
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.planning.pushed_filters import Comparison, PushedFilters, push_filters
@@ -75,25 +74,25 @@ def lookups(brokers: PlannerCluster) -> list[int]:
 @pytest.mark.parametrize(
     ("start", "end", "expected"),
     [
-        (Earliest(), Latest(), EARLIEST_TO_LATEST),
-        (Earliest(), None, EARLIEST_TO_LATEST),
+        (AT_EARLIEST, AT_LATEST, EARLIEST_TO_LATEST),
+        (AT_EARLIEST, None, EARLIEST_TO_LATEST),
         (
-            SpecificOffsets({T0: 3, T1: EARLIEST, T2: EARLIEST}),
-            SpecificOffsets({T0: 5, T1: LATEST, T2: LATEST}),
+            OffsetSpec({T0: 3, T1: EARLIEST, T2: EARLIEST}),
+            OffsetSpec({T0: 5, T1: LATEST, T2: LATEST}),
             [(0, 3, 5), (1, 4, 7)],
         ),
         (
-            SpecificTimestamps({T0: 2000, T1: 1500, T2: 0}, "latest"),
-            SpecificTimestamps({T0: 3000, T1: 2500, T2: 1}, "latest"),
+            at_times({T0: 2000, T1: 1500, T2: 0}, "latest"),
+            at_times({T0: 3000, T1: 2500, T2: 1}, "latest"),
             [(0, 4, 7), (1, 5, 6)],
         ),
-        (GlobalTimestamp(2000, "latest"), GlobalTimestamp(3000, "latest"), [(0, 4, 7), (1, 5, 6)]),
-        (GlobalTimestamp(2000, "latest"), Latest(), [(0, 4, 10), (1, 5, 7)]),
-        (Earliest(), GlobalTimestamp(2000, "latest"), [(0, 0, 4), (1, 4, 5)]),
-        (GlobalTimestamp(2000, "latest"), SpecificOffsets({T0: 5, T1: 7, T2: 0}), [(0, 4, 5), (1, 5, 7)]),
-        (SpecificOffsets({T0: 1, T1: 4, T2: 0}), GlobalTimestamp(2000), [(0, 1, 4), (1, 4, 5)]),
-        (GlobalTimestamp(9000, "latest"), Latest(), []),
-        (Earliest(), GlobalTimestamp(9000), EARLIEST_TO_LATEST),
+        (at_time(2000, "latest"), at_time(3000, "latest"), [(0, 4, 7), (1, 5, 6)]),
+        (at_time(2000, "latest"), AT_LATEST, [(0, 4, 10), (1, 5, 7)]),
+        (AT_EARLIEST, at_time(2000, "latest"), [(0, 0, 4), (1, 4, 5)]),
+        (at_time(2000, "latest"), OffsetSpec({T0: 5, T1: 7, T2: 0}), [(0, 4, 5), (1, 5, 7)]),
+        (OffsetSpec({T0: 1, T1: 4, T2: 0}), at_time(2000), [(0, 1, 4), (1, 4, 5)]),
+        (at_time(9000, "latest"), AT_LATEST, []),
+        (AT_EARLIEST, at_time(9000), EARLIEST_TO_LATEST),
     ],
 )
 def test_starts_and_ends(
@@ -105,10 +104,10 @@ def test_starts_and_ends(
 @pytest.mark.parametrize(
     ("start", "end", "message"),
     [
-        (GlobalTimestamp(9000), Latest(), "no record has timestamp 9000"),
+        (at_time(9000), AT_LATEST, "no record has timestamp 9000"),
         (
-            SpecificOffsets({T0: 8, T1: 4, T2: 0}),
-            GlobalTimestamp(2000),
+            OffsetSpec({T0: 8, T1: 4, T2: 0}),
+            at_time(2000),
             r"resolved start offset 8 \(given\) is greater than the resolved end",
         ),
     ],
@@ -121,7 +120,7 @@ def test_starts_and_ends_that_do_not_fit_are_rejected(
 
 
 def test_resolved_start_after_the_latest(brokers: PlannerCluster) -> None:
-    start = SpecificOffsets({T0: 11, T1: 4, T2: 0})
+    start = OffsetSpec({T0: 11, T1: 4, T2: 0})
     with pytest.raises(DataLossError, match="beyond the end"):
         batch_plan(brokers, start)
     assert planned(batch_plan(brokers, start, fail=False)) == [(1, 4, 7)]
@@ -129,7 +128,7 @@ def test_resolved_start_after_the_latest(brokers: PlannerCluster) -> None:
 
 
 def test_offsets_that_aged_out(brokers: PlannerCluster) -> None:
-    start = SpecificOffsets({T0: 0, T1: 0, T2: 0})
+    start = OffsetSpec({T0: 0, T1: 0, T2: 0})
     with pytest.raises(DataLossError, match=r"aged out\): offsets \[0, 4\) of t-1"):
         batch_plan(brokers, start)
     result = batch_plan(brokers, start, fail=False)
@@ -139,9 +138,7 @@ def test_offsets_that_aged_out(brokers: PlannerCluster) -> None:
     assert (loss.cause, loss.offsets, result.warnings) == (DataLossCause.AGED_OUT, {T1: 4}, ())
 
 
-@pytest.mark.parametrize(
-    ("start", "end"), [(SpecificOffsets({T0: 0}), Latest()), (Earliest(), SpecificOffsets({T0: 0}))]
-)
+@pytest.mark.parametrize(("start", "end"), [(OffsetSpec({T0: 0}), AT_LATEST), (AT_EARLIEST, OffsetSpec({T0: 0}))])
 def test_mismatches_are_found_before_the_first_lookup(
     brokers: PlannerCluster, start: OffsetSpec, end: OffsetSpec
 ) -> None:
@@ -153,8 +150,8 @@ def test_mismatches_are_found_before_the_first_lookup(
 @pytest.mark.parametrize(
     ("start", "end", "expected"),
     [
-        (Earliest(), Latest(), [EARLIEST, LATEST]),
-        (GlobalTimestamp(5, "latest"), GlobalTimestamp(6, "latest"), [EARLIEST, 5, 6, LATEST]),
+        (AT_EARLIEST, AT_LATEST, [EARLIEST, LATEST]),
+        (at_time(5, "latest"), at_time(6, "latest"), [EARLIEST, 5, 6, LATEST]),
     ],
 )
 def test_lookups_are_few_and_in_order(
@@ -167,18 +164,18 @@ def test_lookups_are_few_and_in_order(
 
 def test_without_partitions_there_is_no_lookup(cluster: NewCluster) -> None:
     brokers = cluster()
-    assert batch_plan(brokers, Earliest(), Latest()).ranges == ()
+    assert batch_plan(brokers, AT_EARLIEST, AT_LATEST).ranges == ()
     assert batch_plan(brokers, offset_ranges=()).ranges == ()
     assert lookups(brokers) == []
 
 
 def test_only_the_range_at_the_log_start_counts_as_earliest(brokers: PlannerCluster) -> None:
-    start = SpecificOffsets({T0: 0, T1: EARLIEST, T2: EARLIEST})
+    start = OffsetSpec({T0: 0, T1: EARLIEST, T2: EARLIEST})
     assert batch_plan(brokers, start).from_earliest == {OffsetRange("t", 1, 4, 7)}
     split = batch_plan(brokers, start, max_records_per_partition=2)
     assert planned(split)[-2:] == [(1, 4, 5), (1, 5, 7)]
     assert split.from_earliest == {OffsetRange("t", 1, 4, 5)}
-    filtered = batch_plan(brokers, Earliest(), pushed=push_filters([Comparison("offset", ">=", 5)]))
+    filtered = batch_plan(brokers, AT_EARLIEST, pushed=push_filters([Comparison("offset", ">=", 5)]))
     assert filtered.from_earliest == frozenset(), "a filter has set the start"
 
 
@@ -249,3 +246,39 @@ def test_a_range_with_an_id_is_planned_as_one_without_where_brokers_have_no_ids(
 def test_with_read_committed_the_task_handles_an_end_beyond_the_last_stable_offset(brokers: PlannerCluster) -> None:
     ranges = [OffsetRange("t", 0, 5, 50)]
     assert planned(batch_plan(brokers, offset_ranges=ranges, read_committed=True)) == [(0, 5, 50)]
+
+
+def ago(brokers: PlannerCluster, timestamp: int) -> BeforeNow:
+    """The relative time that is this timestamp now; some milliseconds pass until the plan."""
+    return BeforeNow(int(brokers.pool.system.wall_time() * 1000) - timestamp)
+
+
+def test_both_ends_of_a_batch_are_before_the_same_now(brokers: PlannerCluster) -> None:
+    start, end = OffsetSpec(others=ago(brokers, 1500)), OffsetSpec(others=ago(brokers, 2500))
+    assert planned(batch_plan(brokers, start, end)) == [(0, 4, 7), (1, 5, 6)]
+    start_time, end_time = sorted({lookup for lookup in lookups(brokers) if lookup >= 0})
+    assert end_time - start_time == 1000
+
+
+def test_a_time_before_now_is_the_end_of_the_log_if_all_records_are_older(brokers: PlannerCluster) -> None:
+    brokers.cluster.append(T0, [b"value"], timestamp=9000)
+    assert planned(batch_plan(brokers, OffsetSpec(others=ago(brokers, 8500)))) == [(0, 10, 11)]
+    assert planned(batch_plan(brokers, None, OffsetSpec(others=ago(brokers, 8500)))) == EARLIEST_TO_LATEST
+
+
+def test_the_last_offsets(brokers: PlannerCluster) -> None:
+    assert planned(batch_plan(brokers, OffsetSpec(others=LastOffsets(2)))) == [(0, 8, 10), (1, 5, 7)]
+    assert planned(batch_plan(brokers, OffsetSpec(others=LastOffsets(5)))) == [(0, 5, 10), (1, 4, 7)]
+    with pytest.raises(InvalidOffsetsError, match=r"resolved start offset 8 \(last\) is greater than the resolved end"):
+        batch_plan(brokers, OffsetSpec(others=LastOffsets(2)), OffsetSpec({T0: 5}, others=LATEST))
+
+
+def test_a_partial_map_with_a_fallback(brokers: PlannerCluster) -> None:
+    start = OffsetSpec({T0: 3}, others=ago(brokers, 1500))
+    assert planned(batch_plan(brokers, start)) == [(0, 3, 10), (1, 5, 7)]
+
+
+def test_retention_passes_the_start_of_the_last_offsets(brokers: PlannerCluster) -> None:
+    """All of a partition: as with earliest, records that are deleted before they are read are no loss."""
+    plan = batch_plan(brokers, OffsetSpec(others=LastOffsets(5)))
+    assert [each.topic_partition for each in plan.from_earliest] == [T1]

@@ -2,74 +2,140 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+from tests.positions import at_time, at_times
 from tests.unit.planning.planner_cluster import PlannerCluster
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.options.offset_specs import (
-    Earliest,
-    GlobalTimestamp,
-    Latest,
-    OffsetSpec,
-    ResolvedOffset,
-    SpecificOffsets,
-    SpecificTimestamps,
-)
+from pyspark_kafka_direct.options.offset_specs import AT_EARLIEST, AT_LATEST, OffsetSpec, ResolvedOffset
+from pyspark_kafka_direct.options.positions import AtTime, BeforeNow, LastOffsets
 from pyspark_kafka_direct.planning.offset_resolution import (
     NO_RECORD,
     RangeSide,
+    positions_at,
+    required_ends,
     required_lookups,
     resolve_known_start_offsets,
-    resolve_offsets,
+    resolve_positions,
+    start_is_reproducible,
+    start_may_change,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark_kafka_direct.options.positions import Position
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 PARTITIONS = [A0, A1, B0]
+NOW = 10_000
+
+
+def resolve(
+    spec: OffsetSpec,
+    found: dict[TopicPartition, int],
+    latest: dict[TopicPartition, int],
+    *,
+    side: RangeSide = "start",
+    partitions: Sequence[TopicPartition] = PARTITIONS,
+) -> dict[TopicPartition, ResolvedOffset]:
+    return resolve_positions(positions_at(spec, partitions, side, NOW), found, latest, side=side, option=spec.option)
 
 
 @pytest.mark.parametrize(
-    ("position", "expected"),
+    ("position", "expected", "ends"),
     [
-        (Earliest(), {A0: EARLIEST, A1: EARLIEST, B0: EARLIEST}),
-        (Latest(), {A0: LATEST, A1: LATEST, B0: LATEST}),
-        (SpecificOffsets({A0: 5, A1: EARLIEST, B0: LATEST}), {A1: EARLIEST, B0: LATEST}),
-        (SpecificOffsets({A0: 5, A1: 0, B0: 7}), {}),
-        (SpecificOffsets({B0: 5}, {"a": LATEST}), {A0: LATEST, A1: LATEST}),
-        (SpecificTimestamps({A0: 5, A1: 6, B0: 7}), {A0: 5, A1: 6, B0: 7}),
-        (GlobalTimestamp(5), {A0: 5, A1: 5, B0: 5}),
+        (AT_EARLIEST, {A0: EARLIEST, A1: EARLIEST, B0: EARLIEST}, set()),
+        (AT_LATEST, {}, {A0, A1, B0}),
+        (OffsetSpec({A0: 5, A1: EARLIEST, B0: LATEST}), {A1: EARLIEST}, {B0}),
+        (OffsetSpec({A0: 5, A1: 0, B0: 7}), {}, set()),
+        (OffsetSpec({B0: 5}, {"a": LATEST}), {}, {A0, A1}),
+        (at_times({A0: 5, A1: 6, B0: 7}), {A0: 5, A1: 6, B0: 7}, {B0}),
+        (at_time(5), {A0: 5, A1: 5, B0: 5}, {B0}),
+        (OffsetSpec({A0: BeforeNow(NOW - 5)}, {"b": BeforeNow(NOW + 5)}, AtTime(7)), {A0: 5, A1: 7, B0: 0}, {B0}),
+        (OffsetSpec({A0: LastOffsets(3)}, others=5), {A0: EARLIEST}, {A0}),
     ],
 )
-def test_required_lookups(position: OffsetSpec, expected: dict[TopicPartition, int]) -> None:
-    assert required_lookups(position, PARTITIONS, "start") == expected
+def test_required_lookups(position: OffsetSpec, expected: dict[TopicPartition, int], ends: set[TopicPartition]) -> None:
+    positions = positions_at(position, PARTITIONS, "start", NOW)
+    assert required_lookups(positions) == expected
+    assert required_ends(positions, {A0: 5, A1: 6, B0: NO_RECORD}) == ends
 
 
 def test_resolved_offsets_have_their_origin() -> None:
-    found = {A1: 3, B0: 90}
-    assert resolve_offsets(SpecificOffsets({A0: 5, A1: EARLIEST, B0: LATEST}), PARTITIONS, found, {}, "start") == {
+    assert resolve(OffsetSpec({A0: 5, A1: EARLIEST, B0: LATEST}), {A1: 3}, {B0: 90}) == {
         A0: ResolvedOffset(5, "given"),
         A1: ResolvedOffset(3, "earliest"),
         B0: ResolvedOffset(90, "latest"),
     }
-    assert resolve_offsets(Earliest(), [A0], {A0: 3}, {}, "start") == {A0: ResolvedOffset(3, "earliest")}
-    assert resolve_offsets(Latest(), [A0], {A0: 9}, {}, "end") == {A0: ResolvedOffset(9, "latest")}
+    assert resolve(AT_EARLIEST, {A0: 3}, {}, partitions=[A0]) == {A0: ResolvedOffset(3, "earliest")}
+    assert resolve(AT_LATEST, {}, {A0: 9}, side="end", partitions=[A0]) == {A0: ResolvedOffset(9, "latest")}
 
 
 def test_whole_topics_resolve_to_their_partitions() -> None:
-    position = SpecificOffsets({B0: 5}, {"a": EARLIEST})
-    assert resolve_offsets(position, PARTITIONS, {A0: 1, A1: 2}, {}, "start") == {
+    assert resolve(OffsetSpec({B0: 5}, {"a": EARLIEST}), {A0: 1, A1: 2}, {}) == {
         A0: ResolvedOffset(1, "earliest"),
         A1: ResolvedOffset(2, "earliest"),
         B0: ResolvedOffset(5, "given"),
     }
 
 
+def test_a_partition_has_priority_over_its_topic_and_that_over_the_rest() -> None:
+    assert resolve(OffsetSpec({A0: 5}, {"a": EARLIEST}, LATEST), {A1: 2}, {B0: 9}) == {
+        A0: ResolvedOffset(5, "given"),
+        A1: ResolvedOffset(2, "earliest"),
+        B0: ResolvedOffset(9, "latest"),
+    }
+
+
+def test_the_last_offsets_begin_at_the_log_start_at_the_earliest() -> None:
+    last = OffsetSpec(others=LastOffsets(10))
+    assert resolve(last, {A0: 0, A1: 80, B0: 95}, {A0: 100, A1: 90, B0: 100}) == {
+        A0: ResolvedOffset(90, "last"),
+        A1: ResolvedOffset(80, "earliest"),
+        B0: ResolvedOffset(95, "earliest"),
+    }
+
+
+@pytest.mark.parametrize("side", ["start", "end"])
+def test_a_time_before_now_is_the_end_of_a_partition_without_a_record_that_new(side: RangeSide) -> None:
+    assert resolve(OffsetSpec(others=BeforeNow(5)), {A0: 3, A1: 0, B0: NO_RECORD}, {B0: 9}, side=side) == {
+        A0: ResolvedOffset(3, "timestamp"),
+        A1: ResolvedOffset(0, "timestamp"),
+        B0: ResolvedOffset(9, "latest"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("position", "may_change", "is_reproducible"),
+    [
+        (5, False, True),
+        (EARLIEST, False, True),
+        (LATEST, True, False),
+        (AtTime(5, "error"), True, True),
+        (AtTime(5, "latest"), True, False),
+        (BeforeNow(5, "latest"), True, False),
+        (BeforeNow(5, "error"), True, False),
+        (LastOffsets(5), True, False),
+    ],
+)
+def test_which_starts_may_change_when_they_are_resolved_again(
+    position: Position, may_change: bool, is_reproducible: bool
+) -> None:
+    for spec in (OffsetSpec({A0: 5, A1: position}), OffsetSpec({A0: 5}, {"a": position}), OffsetSpec(others=position)):
+        assert (start_may_change(spec), start_is_reproducible(spec)) == (may_change, is_reproducible)
+
+
 @pytest.mark.parametrize("side", ["start", "end"])
 @pytest.mark.parametrize("named", [{A0: 0, A1: 0}, {A0: 0, A1: 0, B0: 0, TopicPartition("c", 3): 0}])
 def test_offsets_must_name_exactly_the_assigned_partitions(named: dict[TopicPartition, int], side: RangeSide) -> None:
     with pytest.raises(InvalidOffsetsError, match="KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED") as caught:
-        required_lookups(SpecificOffsets(named, {}, "startingOffsets"), PARTITIONS, side)
+        positions_at(OffsetSpec(named, option="startingOffsets"), PARTITIONS, side, NOW)
     text = str(caught.value)
+    assert '"*":"earliest" for the others' in text
     assert text.startswith("startingOffsets must name exactly the assigned topic-partitions")
     assert ("missing: b-0; not assigned: none" in text) == (B0 not in named)
     assert ("missing: none; not assigned: c-3" in text) == (B0 in named)
@@ -78,34 +144,34 @@ def test_offsets_must_name_exactly_the_assigned_partitions(named: dict[TopicPart
 @pytest.mark.parametrize("named", [{A0: 0, A1: 0}, {A0: 0, A1: 0, B0: 0, TopicPartition("c", 3): 0}])
 def test_timestamps_must_name_exactly_the_assigned_partitions(named: dict[TopicPartition, int]) -> None:
     with pytest.raises(InvalidOffsetsError, match="KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"):
-        required_lookups(SpecificTimestamps(named, "error", "endingOffsetsByTimestamp"), PARTITIONS, "end")
+        positions_at(at_times(named, "error", "endingOffsetsByTimestamp"), PARTITIONS, "end", NOW)
 
 
 def test_a_topic_with_a_keyword_must_be_assigned() -> None:
     with pytest.raises(InvalidOffsetsError, match="not assigned: c; assigned are a, b") as caught:
-        required_lookups(SpecificOffsets({A0: 0, A1: 0, B0: 0}, {"c": LATEST}), PARTITIONS, "start")
+        positions_at(OffsetSpec({A0: 0, A1: 0, B0: 0}, {"c": LATEST}), PARTITIONS, "start", NOW)
     assert "KAFKA_TOPIC_OFFSET_DOES_NOT_MATCH_ASSIGNED" in str(caught.value)
 
 
-@pytest.mark.parametrize("position", [GlobalTimestamp(50), SpecificTimestamps({A0: 50, A1: 50, B0: 50})])
+@pytest.mark.parametrize("position", [at_time(50), at_times({A0: 50, A1: 50, B0: 50})])
 def test_a_start_without_a_match_is_an_error(position: OffsetSpec) -> None:
     with pytest.raises(InvalidOffsetsError, match="no record has timestamp 50 or a later one in a-1, b-0") as caught:
-        resolve_offsets(position, PARTITIONS, {A0: 5, A1: NO_RECORD, B0: NO_RECORD}, {}, "start")
+        resolve(position, {A0: 5, A1: NO_RECORD, B0: NO_RECORD}, {})
     assert (caught.value.topic, caught.value.partition) == ("a", 1)
 
 
 @pytest.mark.parametrize(
     ("position", "side"),
     [
-        (GlobalTimestamp(50, "latest"), "start"),
-        (SpecificTimestamps({A0: 50, A1: 50, B0: 50}, "latest"), "start"),
-        (GlobalTimestamp(50, "error"), "end"),
-        (GlobalTimestamp(50, "latest"), "end"),
+        (at_time(50, "latest"), "start"),
+        (at_times({A0: 50, A1: 50, B0: 50}, "latest"), "start"),
+        (at_time(50, "error"), "end"),
+        (at_time(50, "latest"), "end"),
     ],
 )
 def test_otherwise_no_match_means_the_latest_offset(position: OffsetSpec, side: RangeSide) -> None:
     latest = {A0: 10, A1: 20, B0: 30}
-    assert resolve_offsets(position, PARTITIONS, {A0: 5, A1: NO_RECORD, B0: 0}, latest, side) == {
+    assert resolve(position, {A0: 5, A1: NO_RECORD, B0: 0}, latest, side=side) == {
         A0: ResolvedOffset(5, "timestamp"),
         A1: ResolvedOffset(20, "latest"),
         B0: ResolvedOffset(0, "timestamp"),
@@ -115,6 +181,6 @@ def test_otherwise_no_match_means_the_latest_offset(position: OffsetSpec, side: 
 def test_the_start_of_an_earlier_run_may_name_partitions_that_are_missing_now() -> None:
     with PlannerCluster(9, 9, topic="a") as brokers:
         brokers.delete_records(A1, 3)
-        start = SpecificOffsets({A0: 0, B0: 5, TopicPartition("c", 0): LATEST}, {"a": EARLIEST})
+        start = OffsetSpec({A0: 0, B0: 5, TopicPartition("c", 0): LATEST}, {"a": EARLIEST})
         assert resolve_known_start_offsets(start, [A0, A1], brokers.reader()) == {A0: 0, A1: 3, B0: 5}
-        assert resolve_known_start_offsets(GlobalTimestamp(10), [A0, A1], brokers.reader()) == {}
+        assert resolve_known_start_offsets(at_time(10), [A0, A1], brokers.reader()) == {}

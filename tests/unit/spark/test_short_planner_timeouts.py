@@ -12,7 +12,7 @@ from tests.simulation.unit_cluster import UnitCluster
 from pyspark_kafka_direct.datasource.micro_batch_planner import MicroBatchPlanner
 from pyspark_kafka_direct.errors import DataLossError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
-from pyspark_kafka_direct.options.offset_specs import Earliest
+from pyspark_kafka_direct.options.offset_specs import AT_EARLIEST
 from pyspark_kafka_direct.options.read_options import parse_stream_options
 from pyspark_kafka_direct.options.settings import ReadLimits
 from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
@@ -55,7 +55,7 @@ class Planner:
         self.reader = KafkaOffsetReader(parsed, LOG, cluster.client().pool)
         attempts = parsed.source.offset_fetch_attempts or 3
         self.planner = MicroBatchPlanner(
-            read_settings(Earliest(), ReadLimits(), fail_on_data_loss=fail, max_attempts=attempts),
+            read_settings(AT_EARLIEST, ReadLimits(), fail_on_data_loss=fail, max_attempts=attempts),
             self.reader,
             self.reader.clock,
         )
