@@ -155,5 +155,5 @@ def _first_batch(clients: Clients, topic: Topic) -> float:
     batches = read_range(*config, task, columns)
     next(batches)
     took = time.perf_counter() - started
-    batches.close()  # type: ignore[attr-defined]  # a generator, declared as an iterator
+    batches.close()
     return took

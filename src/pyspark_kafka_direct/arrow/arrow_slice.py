@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from inspect import GEN_CLOSED, getgeneratorstate
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
@@ -11,44 +13,46 @@ from pyspark_kafka_direct.client.connection_pool import POOL
 from pyspark_kafka_direct.consumer.batch_query import plan_batch_query
 from pyspark_kafka_direct.consumer.client_rack import with_client_rack
 from pyspark_kafka_direct.offsets import with_topic_ids
-from pyspark_kafka_direct.options.option_messages import warn_once
+from pyspark_kafka_direct.options.payload_settings import ERROR_COLUMN
 from pyspark_kafka_direct.records import arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Iterator
 
     from pyspark_kafka_direct.arrow.slice_reads import Order, SliceLoss
     from pyspark_kafka_direct.offsets import OffsetRange
+    from pyspark_kafka_direct.options.payload_settings import PayloadSettings
     from pyspark_kafka_direct.options.settings import ReadSettings
+    from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
+
+_log = logging.getLogger("pyspark_kafka_direct.arrow")
 
 _DEFAULT_THREADS: Final = 4
+_TIMESTAMP: Final = "timestamp"
 
 
-class ArrowSlice:
+# `polars.from_arrow` returns a frame for pyarrow's own classes, and a series for others. This base is the one of all
+# classes of pyarrow; its objects can be referred to weakly, and it has nothing else. The class of readers is no base:
+# pyarrow creates its C++ object in functions only, and does not check that it exists.
+class ArrowSlice(pa.lib._Weakrefable):  # type: ignore[misc]
     """The records of a slice of topics, as Arrow batches.
 
-    It has the methods of ``pyarrow.RecordBatchReader``, which return each record once. polars, DuckDB and pyarrow read
-    it directly (``polars.from_arrow(slice)``). Each of them, and ``to_reader()``, reads the slice from its beginning,
-    with the same offset ranges.
+    It has the methods of ``pyarrow.RecordBatchReader``. polars, DuckDB and pyarrow read it directly
+    (``polars.from_arrow(slice)``), as often as you like: each of them, ``to_reader()``, and any read after the end,
+    reads the same offset ranges from their beginning. A slice without records has one batch without rows.
     """
 
-    def __init__(
-        self,
-        schema: pa.Schema,
-        ranges: tuple[OffsetRange, ...],
-        losses: SliceLosses,
-        new_read: Callable[[], Generator[pa.RecordBatch, None, None]],
-    ) -> None:
-        self._schema = schema
+    def __init__(self, ranges: tuple[OffsetRange, ...], losses: SliceLosses, reads: SliceReads) -> None:
         self._ranges = ranges
         self._losses = losses
-        self._new_read = new_read
-        self._batches = new_read()
+        self._reads = reads
+        self._batches = reads.batches()
+        self._is_closed = False
 
     @property
     def schema(self) -> pa.Schema:
         """The columns and their types."""
-        return self._schema
+        return self._reads.schema
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -67,11 +71,11 @@ class ArrowSlice:
         return next(self._batches)
 
     def read_all(self) -> pa.Table:
-        """Return all records that were not read yet."""
-        return pa.Table.from_batches(self._batches, self._schema)
+        """Return the records that were not read yet, or all of them if none are left."""
+        return pa.Table.from_batches(iter(self), self.schema)
 
     def read_pandas(self, **options: Any) -> Any:
-        """Return all records that were not read yet as a ``pandas.DataFrame``.
+        """Return the result of ``read_all`` as a ``pandas.DataFrame``.
 
         Args:
             options: Arguments of ``pyarrow.Table.to_pandas``.
@@ -80,7 +84,7 @@ class ArrowSlice:
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a ``pyarrow.RecordBatchReader`` of all records, for functions that accept nothing else."""
-        return pa.RecordBatchReader.from_batches(self._schema, self._new_read())
+        return pa.RecordBatchReader.from_batches(self.schema, self._reads.batches())
 
     @property
     def losses(self) -> tuple[SliceLoss, ...]:
@@ -89,11 +93,18 @@ class ArrowSlice:
 
     def close(self) -> None:
         """Stop the read and release its connections; other readers of the same slice continue."""
+        self._is_closed = True
         self._batches.close()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Iterate over the batches that were not read yet."""
+        """Iterate over the batches that were not read yet, or over all of them if none are left."""
+        if getgeneratorstate(self._batches) == GEN_CLOSED and not self._is_closed:
+            self._batches = self._reads.batches()
         return self._batches
+
+    def __next__(self) -> pa.RecordBatch:
+        """Return the next batch."""
+        return self.read_next_batch()
 
     def __enter__(self) -> Self:
         """Return the slice, which is closed at the end of the block."""
@@ -105,7 +116,7 @@ class ArrowSlice:
 
     def __arrow_c_schema__(self) -> object:
         """Return the schema as a capsule of the Arrow PyCapsule interface."""
-        return self._schema.__arrow_c_schema__()
+        return self.schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return all records as a capsule of the Arrow PyCapsule interface."""
@@ -122,18 +133,23 @@ def open_slice(
     shows_progress: bool,
 ) -> ArrowSlice:
     """Plan a slice."""
+    needs_timestamp = order == "timestamp" and _TIMESTAMP not in columns
+    read_columns = (*columns, _TIMESTAMP) if needs_timestamp else columns
+    decoded = _decoded_columns(read_columns, settings.payloads)
+    read_schema = arrow_schema(read_columns) if decoded is None else decoded.schema
     pool = POOL
     planned = plan_batch_query(settings, None, pool)
     for warning in planned.plan.warnings:
-        warn_once(warning)
+        _log.warning("%s", warning)
     tasks = sorted(planned.tasks(), key=lambda task: task.offsets)
     losses = SliceLosses(planned.plan.losses)
     reads = SliceReads(
         connection=settings.connection,
         fetch=with_client_rack(settings.fetch),
         tasks=tasks,
-        columns=columns,
-        decoded=None,
+        schema=pa.schema([read_schema.field(index) for index in range(len(columns))]),
+        read_columns=read_columns,
+        decoded=decoded,
         threads=max(1, min(threads or _DEFAULT_THREADS, len(tasks))),
         order=order,
         limit=limit,
@@ -142,4 +158,14 @@ def open_slice(
         pool=pool,
     )
     ranges = sorted(with_topic_ids(planned.plan.selected, planned.topic_ids))
-    return ArrowSlice(arrow_schema(columns), tuple(ranges), losses, reads.batches)
+    return ArrowSlice(tuple(ranges), losses, reads)
+
+
+def _decoded_columns(columns: tuple[str, ...], payloads: PayloadSettings) -> DecodedColumns | None:
+    """Return how keys and values are decoded, with the schemas of a registry; None if they remain bytes."""
+    if not payloads.decodes and ERROR_COLUMN not in columns:
+        return None  # the imports below are slow
+    from pyspark_kafka_direct.payloads.arrow_columns import decoded_columns
+    from pyspark_kafka_direct.payloads.reader_schemas import with_reader_schemas
+
+    return decoded_columns(columns, with_reader_schemas(payloads))

@@ -81,8 +81,6 @@ def read_arrow(
     settings = parse_slice_arguments({**params, **options}, selection, start, end)
     for warning in settings.warnings:
         warn_once(warning)
-    if settings.payloads.decodes:
-        raise OptionError("read_arrow returns keys and values as bytes; remove keyFormat and valueFormat")
     return open_slice(settings, names, threads=threads, order=order, limit=limit, shows_progress=progress)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -29,7 +30,6 @@ Order = Literal["partition", "timestamp"]
 
 _log = logging.getLogger("pyspark_kafka_direct.arrow")
 
-_TIMESTAMP: Final = "timestamp"
 # All partitions are read at the same time in the order of timestamps, so they share these limits.
 _MERGED_FETCH_BYTES: Final = 128 << 20
 _MERGED_BATCH_BYTES: Final = 64 << 20
@@ -85,23 +85,20 @@ class SliceReads:
     connection: ConnectionSettings
     fetch: FetchSettings
     tasks: Sequence[RangeTask]  # by topic, partition, offset
-    columns: tuple[str, ...]
-    decoded: DecodedColumns | None  # None: keys and values are bytes
+    schema: pa.Schema  # of the columns of the caller
+    read_columns: tuple[str, ...]  # those, and perhaps others behind them that the order needs
+    decoded: DecodedColumns | None  # of all of them; None: keys and values are bytes
     threads: int
     order: Order
     limit: int | None
     shows_progress: bool
     losses: SliceLosses
     pool: ConnectionPool
-    extra_columns: tuple[str, ...] = field(init=False)  # behind those of the caller
-
-    def __post_init__(self) -> None:
-        needs_timestamp = self.order == "timestamp" and _TIMESTAMP not in self.columns
-        object.__setattr__(self, "extra_columns", (_TIMESTAMP,) * needs_timestamp)
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the records, and stop the threads at the end, or when the generator is closed."""
+        """Yield the records, or one batch without rows if there are none, so that its reader knows the columns."""
         if self.limit == 0 or not self.tasks:
+            yield self._empty_batch()
             return
         counts = [task.offsets.count() for task in self.tasks]
         planned = sum(counts) if self.limit is None else min(sum(counts), self.limit)
@@ -121,11 +118,21 @@ class SliceReads:
         )
         partitions = groupby(enumerate(self.tasks), key=lambda entry: entry[1].offsets.topic_partition)
         sources = [_PartitionSource(reads, list(ranges), progress).next_batch for _, ranges in partitions]
+        is_empty = True
         try:
-            yield from self._limited(self._ordered(sources))
+            for batch in self._limited(self._ordered(sources)):
+                is_empty = False
+                yield batch
+            if is_empty:  # of compaction, aborted transactions or dropped records
+                yield self._empty_batch()
         finally:
             reads.close()
             progress.close()
+
+    def _empty_batch(self) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in self.schema.types], schema=self.schema)
 
     def _ordered(self, sources: Sequence[Callable[[], pa.RecordBatch | None]]) -> Iterator[pa.RecordBatch]:
         if self.order == "partition":
@@ -136,7 +143,7 @@ class SliceReads:
         from pyspark_kafka_direct.arrow.timestamp_order import merge_by_timestamp
 
         for batch in merge_by_timestamp(sources):
-            yield batch.select(self.columns) if self.extra_columns else batch
+            yield batch.select(self.schema.names) if len(self.read_columns) > len(self.schema) else batch
 
     def _limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         left = self.limit
@@ -153,12 +160,13 @@ class SliceReads:
         """Yield the batches of a range; an error names its partition."""
         topic, partition = tp = task.offsets.topic_partition
         counts = ReadCounts()
+        decoder = None if self.decoded is None else self.decoded.decoder()
+        columns = self.read_columns if decoder is None else decoder.record_columns
         try:
-            if self.decoded is None:
-                yield from self._records(task, (*self.columns, *self.extra_columns), counts)
-            else:
-                decoder = self.decoded.decoder()
-                yield from decoder.decode(self._records(task, decoder.record_columns, counts), tp)
+            # Closed here, because the traceback of an error in the decoder may refer to it for long.
+            with closing(self._records(task, columns, counts)) as records:
+                yield from records if decoder is None else decoder.decode(records, tp)
+            if decoder is not None:
                 decoder.take_malformed()  # logs them
                 decoder.take_schema_errors()
         except KafkaDirectError as error:
@@ -168,7 +176,9 @@ class SliceReads:
         finally:
             self.losses.found(index, task, counts.skipped)
 
-    def _records(self, task: RangeTask, columns: tuple[str, ...], counts: ReadCounts) -> Iterator[pa.RecordBatch]:
+    def _records(
+        self, task: RangeTask, columns: tuple[str, ...], counts: ReadCounts
+    ) -> Generator[pa.RecordBatch, None, None]:
         fetch, rows, size = self.fetch, _MAX_BATCH_ROWS, _MAX_BATCH_BYTES
         if self.order == "timestamp":
             share = max(_MIN_FETCH_BYTES, _MERGED_FETCH_BYTES // len(self.tasks))

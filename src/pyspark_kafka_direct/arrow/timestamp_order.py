@@ -23,10 +23,9 @@ _BEFORE_ALL: Final = -(1 << 63)
 
 def merge_by_timestamp(
     sources: Sequence[Callable[[], pa.RecordBatch | None]],  # the next batch of a partition, or None after its last one
-    timestamp: str = "timestamp",  # the name of the column
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of all sources, each of which has at most one batch here."""
-    runs = [_Run(source, timestamp) for source in sources]
+    runs = [_Run(source) for source in sources]
     while runs := [run for run in runs if run.fill()]:
         # The next record of another batch of this run has this order, or a later one, and all of this run come before.
         first = min(range(len(runs)), key=lambda index: runs[index].last)  # the first one of equal ones
@@ -42,9 +41,8 @@ def merge_by_timestamp(
 class _Run:
     """The rest of a partition's current batch."""
 
-    def __init__(self, source: Callable[[], pa.RecordBatch | None], timestamp: str) -> None:
+    def __init__(self, source: Callable[[], pa.RecordBatch | None]) -> None:
         self._source = source
-        self._timestamp = timestamp
         self._batch: pa.RecordBatch | None = None
         self._orders: pa.Int64Array = pa.nulls(0, pa.int64())
         self._position = 0
@@ -57,7 +55,7 @@ class _Run:
         self._batch = self._source()
         if self._batch is None:
             return False
-        times = self._batch[self._timestamp].view(pa.int64())
+        times = self._batch["timestamp"].view(pa.int64())
         self._orders = pc.cumulative_max(times, start=self.last)
         self._position = 0
         self.first, self.last = self._order(0), self._order(-1)

@@ -43,7 +43,7 @@ from pyspark_kafka_direct.planning.loss_errors import DataLossCause, unproven_ga
 from pyspark_kafka_direct.records import AbortedTransaction, RecordDecoder, scan_leader_epoch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -77,7 +77,7 @@ def read_range(
     max_bytes: int = 4 << 20,  # of keys, values and headers in an Arrow batch
     limit: int | None = None,  # the caller may stop after so many records
     pool: ConnectionPool = POOL,
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Yield non-empty Arrow batches with exactly the records of the range, in offset order."""
     counts = counts if counts is not None else ReadCounts()
     offsets = task.offsets

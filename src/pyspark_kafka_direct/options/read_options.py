@@ -6,6 +6,7 @@ Options of Spark's own Kafka source keep their names, defaults and precedence, a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +35,7 @@ from pyspark_kafka_direct.options.offset_specs import (
 )
 from pyspark_kafka_direct.options.option_parser import OPTION_TABLE, parse_config
 from pyspark_kafka_direct.options.payload_parser import parse_payloads
+from pyspark_kafka_direct.options.payload_settings import SIDES
 from pyspark_kafka_direct.options.settings import FetchSettings, ReadSettings, SourceSettings
 from pyspark_kafka_direct.options.subscription import (
     AssignStrategy,
@@ -107,7 +109,7 @@ def parse_slice_arguments(
     end: str | None,
 ) -> ReadSettings:
     """Parse the arguments of ``read_arrow``; ``start`` and ``end`` are None if the selection is a tuple of ranges."""
-    parsed = parse_config(given, api="batch", source=ConfigSource.PARAMETER)
+    parsed = _with_checked_strings(parse_config(given, api="batch", source=ConfigSource.PARAMETER))
     for name, argument in _REPLACED_BY_ARGUMENTS.items():
         if name in parsed.given_names:
             raise OptionError(f"read_arrow has the argument {argument} in place of {parsed.name_of(name)}")
@@ -188,6 +190,16 @@ def parse_columns(options: Mapping[str, str]) -> tuple[bool, PayloadSettings]:
                 raise batch_error from None
             raise OptionError(f"in a stream: {stream_error}; in a batch: {batch_error}") from None
     return settings.source.include_headers, settings.payloads
+
+
+def _with_checked_strings(parsed: ParsedConfig) -> ParsedConfig:
+    """Return the options with a charset for all strings, because readers of Arrow rely on valid UTF-8."""
+    unchecked = [
+        f"{side}Charset"
+        for side in SIDES
+        if parsed.get_string(f"{side}Format") == "string" and f"{side}Charset" not in parsed.given_names
+    ]
+    return replace(parsed, values={**parsed.values, **dict.fromkeys(unchecked, "UTF-8")})
 
 
 def _parse_selection(parsed: ParsedConfig) -> SubscriptionStrategy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from tests.settings import task_settings
 from tests.simulation.environment import Environment
@@ -29,7 +29,7 @@ from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Mapping
     from uuid import UUID
 
     import pyarrow as pa
@@ -348,7 +348,7 @@ class _Read:
                 counted = count_range(*config, task, counts=counts, pool=pool)
             else:
                 batches = read_range(*config, task, read["columns"], counts, max_rows=read["max_rows"], pool=pool)
-                with closing(cast("Generator[Any]", batches)):
+                with closing(batches):
                     for number, batch in enumerate(batches, 1):
                         self._check_attributes(batch)
                         rows += zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from pyspark_kafka_direct import OptionError, TopicNotFoundError, read_arrow
+from pyspark_kafka_direct import MalformedPayloadError, OptionError, TopicNotFoundError, read_arrow
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.records import arrow_schema
 
@@ -71,11 +71,54 @@ def test_each_reader_of_a_slice_starts_at_its_beginning(cluster: SliceCluster) -
             found.read_next_batch()
 
 
+def test_a_slice_that_was_read_to_its_end_can_be_iterated_again(cluster: SliceCluster) -> None:
+    found = cluster.read(columns=["offset"])
+    for _ in range(2):
+        assert next(iter(found)).num_rows == 2
+        assert [batch.num_rows for batch in found] == [1]
+        assert found.read_all().num_rows == len(found.read_pandas()) == 3
+
+
+@pytest.mark.parametrize("arguments", [{"limit": 0}, {"end": '{"t":{"0":0,"1":0}}'}, {"valueFormat": "json"}])
+def test_a_slice_without_records_has_a_batch_with_its_columns(cluster: SliceCluster, arguments: dict[str, Any]) -> None:
+    if "valueFormat" in arguments:
+        arguments |= {"valueSchema": "id bigint", "mode": "DROPMALFORMED"}
+    found = cluster.read(columns=["value", "offset"], **arguments)
+    (batch,) = found
+    assert (batch.schema, batch.num_rows) == (found.schema, 0)
+
+
+def test_keys_and_values_are_decoded(cluster: SliceCluster) -> None:
+    cluster.cluster.append(U0, [b'{"id":7}'])
+    formats = {"valueFormat": "json", "valueSchema": "id bigint", "keyFormat": "string"}
+    columns = ["value", "_error", "key", "offset"]
+    table = cluster.read("u", columns=columns, order="timestamp", mode="PERMISSIVE", **formats).read_all()
+    assert table.schema.names == ["value", "_error", "key", "offset"]
+    assert table["value"].type == pa.struct([("id", pa.int64())])
+    assert table["value"].to_pylist() == [{"id": None}, {"id": 7}]
+    assert [error is None for error in table["_error"].to_pylist()] == [False, True]
+    failing = cluster.read("u", mode="FAILFAST", **formats)
+    with pytest.raises(MalformedPayloadError) as caught:
+        failing.read_all()
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("u", 0, 0)
+
+
+def test_strings_are_valid_utf_8(cluster: SliceCluster) -> None:
+    """Other libraries rely on it, but the data source does not check it."""
+    cluster.cluster.append(U0, [b"\xff", "\xe4".encode()])
+    with pytest.raises(MalformedPayloadError, match="UTF-8"):
+        cluster.read("u", columns=["value"], valueFormat="string").read_all()
+    values = cluster.read("u", columns=["value"], valueFormat="string", mode="PERMISSIVE").read_all()["value"]
+    assert values.type == pa.string()
+    assert values.to_pylist() == ["0-0", None, "\xe4"]
+
+
 def test_a_closed_slice_has_no_more_batches(cluster: SliceCluster) -> None:
     found = cluster.read(columns=["offset"])
     found.read_next_batch()
     found.close()
     assert list(found) == []
+    assert found.read_all().num_rows == 0
 
 
 @pytest.mark.parametrize(
