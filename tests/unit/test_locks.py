@@ -15,7 +15,7 @@ ROOT = Path(pyspark_kafka_direct.__file__).parent
 # By module, class and lock: the attributes that a lock guards, and the methods that run only while it is held.
 GUARDED: dict[tuple[str, str, str], str] = {
     ("arrow/parallel_reads.py", "_SharedReads", "_changed"): (
-        "_closed _error _first _most_urgent _offsets_without_records _running _was_started .has_ended .is_busy .queue"
+        "_closed _error _first _first_idle _offsets_without_records _running _was_started .batch .has_ended .is_busy"
     ),
     ("client/cluster_client.py", "ClusterClient", "_lock"): (
         "_broker_shift _epoch_floors _replica_witnesses _was_called _witnessed_at _witnessed_topics cluster_id "

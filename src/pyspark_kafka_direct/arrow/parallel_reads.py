@@ -1,9 +1,8 @@
-"""Reads several offset ranges at the same time, each at most two batches ahead of the caller."""
+"""Reads several offset ranges at the same time, each at most one batch ahead of the caller."""
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.system import System
 
-_BATCHES_AHEAD: Final = 2  # of each range
 _SECONDS_TO_STOP: Final = 2.0  # a thread ends after the response that it waits for, which may take longer
 _THREAD_NAME: Final = "pyspark-kafka-direct-read"
 
@@ -25,7 +23,7 @@ class RangeRead:
     batches: Generator[pa.RecordBatch, None, None]
     offsets_before: int  # the number of offsets of the ranges before this one
     offsets: int
-    queue: deque[pa.RecordBatch] = field(default_factory=deque)
+    batch: pa.RecordBatch | None = None  # that the caller has not taken yet
     rows: int = 0  # that were read
     is_busy: bool = False
     has_ended: bool = False
@@ -94,13 +92,14 @@ class _SharedReads:
             while True:
                 if self._error is not None:
                     raise self._error
-                if read.queue:
+                if read.batch is not None:
                     break
                 if read.has_ended or self._closed:
                     return None
                 self._system.wait(self._changed, None)
+            batch, read.batch = read.batch, None
             self._changed.notify_all()  # the range may be read further
-            return read.queue.popleft()
+            return batch
 
     def close(self) -> None:
         with self._changed:
@@ -138,7 +137,7 @@ class _SharedReads:
                 self._offsets_without_records += read.offsets - read.rows
             else:
                 read.rows += batch.num_rows
-                read.queue.append(batch)
+                read.batch = batch
             is_closed = self._closed
             self._changed.notify_all()
         if is_closed:  # `close` leaves a busy read to its thread
@@ -150,29 +149,24 @@ class _SharedReads:
             while not self._closed:
                 if self._first == len(self.reads):
                     return None
-                read = self._most_urgent()
+                read = self._first_idle()
                 if read is not None:
                     read.is_busy = True
                     return read
                 self._system.wait(self._changed, None)
         return None
 
-    def _most_urgent(self) -> RangeRead | None:
-        """Return the idle range with the fewest batches ahead of the caller, the first one of them."""
+    def _first_idle(self) -> RangeRead | None:
+        """Return the first range that may be read now."""
         while self._first < len(self.reads) and self._is_done(self.reads[self._first]):
             self._first += 1
-        best = None
         for read in self.reads[self._first : self._first + self._open_ranges]:
             if self._limit is not None and read.offsets_before - self._offsets_without_records >= self._limit:
                 break
-            if read.is_busy or read.has_ended or len(read.queue) >= _BATCHES_AHEAD:
-                continue
-            if not read.queue:
+            if not read.is_busy and not read.has_ended and read.batch is None:
                 return read
-            if best is None:
-                best = read
-        return best
+        return None
 
     @staticmethod
     def _is_done(read: RangeRead) -> bool:
-        return read.has_ended and not read.queue
+        return read.has_ended and read.batch is None

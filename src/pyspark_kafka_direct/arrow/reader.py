@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from pyspark_kafka_direct.arrow.arrow_slice import ArrowSlice, open_slice
 from pyspark_kafka_direct.arrow.slice_reads import Order
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.options.read_options import parse_slice_arguments
 from pyspark_kafka_direct.options.subscription import parse_subscribe, pattern_strategy
@@ -20,13 +22,15 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.options.subscription import SubscriptionStrategy
 
+Position: TypeAlias = str | datetime | timedelta | Mapping[Any, Any]
+
 
 def read_arrow(
     topics: str | Sequence[str] | re.Pattern[str] | Sequence[OffsetRange],
     params: Mapping[str, object],
     *,
-    start: str | None = None,
-    end: str | None = None,
+    start: Position | None = None,
+    end: Position | None = None,
     columns: Sequence[str] | None = None,
     threads: int | None = None,
     order: Order = "partition",
@@ -40,19 +44,21 @@ def read_arrow(
         topics: The name of a topic, a list of names, a compiled pattern that occurs in the names, or a list of
             ``OffsetRange``.
         params: Settings of Kafka's clients by their names, such as ``bootstrap.servers`` and ``isolation.level``.
-        start: The first position, as the option ``startingOffsets``. Default: ``earliest``.
-        end: The position to stop before, as the option ``endingOffsets``. Default: ``latest``, which is the end of the
-            log when this function is called.
+        start: The first position, such as ``earliest``, ``-1h``, ``2026-11-28T06:00Z``, ``last 1000``, a ``datetime``
+            with a time zone, a negative ``timedelta``, or a dict such as ``{"orders": {"0": 23, "*": "earliest"}}``, in
+            which a ``TopicPartition`` may be a key, too (docs/positions.md). Default: ``earliest``.
+        end: The position to stop before. Default: ``now``, which is the end of the log when this function is called.
         columns: Some of key, value, topic, partition, offset, timestamp, timestampType, headers, leaderEpoch, in the
             order of the result. By default the first seven. Only these are decoded.
         threads: The number of partitions that are read at the same time. Default: 4, or fewer if there are fewer
             partitions. With one, everything runs in the caller's thread. In the order of partitions, the memory is at
-            most ``threads`` times two fetch responses (``max.partition.fetch.bytes``, 4 MiB by default) and three
-            Arrow batches (4 MiB, or one larger record).
+            most ``threads`` times two fetch responses (``max.partition.fetch.bytes``, 4 MiB by default) and two Arrow
+            batches (4 MiB, or one larger record).
         order: ``partition``: by topic, partition and offset. ``timestamp``: by the largest timestamp up to a record in
             its partition, so that each partition keeps its order; records with the same one are in the order of
-            topics, partitions and offsets. All partitions are then read at the same time, and share 2 * 128 MiB of
-            fetch responses and 4 * 64 MiB of batches, or 128 KiB for each partition if that is more.
+            topics, partitions and offsets. All partitions are then read at the same time, and share two
+            times 128 MiB for fetch responses and three times 64 MiB for batches; with more than 2,000 partitions, each
+            of them has two times 64 KiB for fetch responses.
         limit: The maximum number of records, the first ones in this order. No more is fetched than needed for them.
         progress: Whether to show a progress bar, if the standard error is a terminal or a notebook.
         options: Options of the data source, such as ``failOnDataLoss``.
@@ -78,7 +84,9 @@ def read_arrow(
     if isinstance(selection, tuple) and (start is not None or end is not None):
         raise OptionError("topics is a list of OffsetRange, which defines what is read; remove start and end")
     names = checked_columns(columns, "columns")
-    settings = parse_slice_arguments({**params, **options}, selection, start, end)
+    settings = parse_slice_arguments(
+        {**params, **options}, selection, _position("start", start, "earliest"), _position("end", end, "now")
+    )
     for warning in settings.warnings:
         warn_once(warning)
     return open_slice(settings, names, threads=threads, order=order, limit=limit, shows_progress=progress)
@@ -91,6 +99,27 @@ def _check_reading(threads: object, order: object, limit: object) -> None:
             raise OptionError(f"{name} must be an integer of at least {least}, got {value!r}")
     if order not in get_args(Order):
         raise OptionError(f"order must be {' or '.join(get_args(Order))}, got {order!r}")
+
+
+def _position(argument: str, position: Position | None, default: str) -> object:
+    """Return a position as it is given in an option."""
+    if position is None:
+        return default
+    if not isinstance(position, Mapping):
+        return position
+    entries: dict[str, Any] = {}
+    for name, entry in position.items():
+        if isinstance(name, TopicPartition):
+            entries.setdefault(name.topic, {})[name.partition] = entry
+        else:
+            entries[name] = entry
+    try:
+        return json.dumps(entries, default=datetime.isoformat)
+    except TypeError:
+        raise OptionError(
+            f"{argument} must be a dict of topics, or of TopicPartition, with offsets or other positions, got "
+            f"{position!r}"
+        ) from None
 
 
 def _selection(topics: object) -> SubscriptionStrategy | tuple[OffsetRange, ...]:

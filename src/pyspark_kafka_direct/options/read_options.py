@@ -105,16 +105,17 @@ def parse_batch_options(options: Mapping[str, str]) -> ReadSettings:
 def parse_slice_arguments(
     given: Mapping[str, object],
     selection: SubscriptionStrategy | tuple[OffsetRange, ...],
-    start: str | None,
-    end: str | None,
+    start: object,
+    end: object,
 ) -> ReadSettings:
-    """Parse the arguments of ``read_arrow``; ``start`` and ``end`` are None if the selection is a tuple of ranges."""
+    """Parse the arguments of ``read_arrow``; ``start`` and ``end`` have no effect beside a tuple of ranges."""
     parsed = _with_checked_strings(parse_config(given, api="batch", source=ConfigSource.PARAMETER))
     for name, argument in _REPLACED_BY_ARGUMENTS.items():
         if name in parsed.given_names:
             raise OptionError(f"read_arrow has the argument {argument} in place of {parsed.name_of(name)}")
     warnings = list(parsed.warnings)
-    start_spec, end_spec = parse_offset_spec(start or "earliest", "start"), parse_offset_spec(end or "latest", "end")
+    start_spec = parse_offset_spec(start, "start", given_strategy(parsed) or "latest")
+    end_spec = parse_offset_spec(end, "end")
     check_batch_start(start_spec, "start")
     check_batch_end(end_spec, "end")
     check_start_and_end(start_spec, end_spec)

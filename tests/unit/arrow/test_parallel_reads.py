@@ -60,16 +60,16 @@ def no_thread_is_left() -> Iterator[None]:
     wait_until(lambda: not running())
 
 
-def test_ranges_are_read_at_most_two_batches_ahead_of_the_caller() -> None:
+def test_ranges_are_read_at_most_one_batch_ahead_of_the_caller() -> None:
     ranges = Ranges(9, 1, 9, 9)
     reads = ParallelReads(ranges.reads, 2, SYSTEM, open_ranges=2)
     assert reads.next_batch(0) is BATCH
-    wait_until(lambda: ranges.read == [3, 1, 0, 0])
+    wait_until(lambda: ranges.read == [2, 1, 0, 0])
     assert all(thread.daemon for thread in running())
     for _ in range(8):
         assert reads.next_batch(0) is BATCH
     assert reads.next_batch(0) is None
-    wait_until(lambda: ranges.read == [9, 1, 2, 0])
+    wait_until(lambda: ranges.read == [9, 1, 1, 0])
     reads.close()
     assert ranges.closed[:3] == [True, True, True]
     assert not running()

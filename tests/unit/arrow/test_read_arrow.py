@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,9 +42,28 @@ def test_topics_are_names_a_pattern_or_ranges(cluster: SliceCluster, topics: Any
     assert cluster.values(topics) == expected
 
 
-def test_a_start_and_an_end_limit_the_slice(cluster: SliceCluster) -> None:
-    start, end = '{"t":{"0":1,"1":-2}}', '{"t":{"0":-1,"1":0}}'
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ('{"t":{"0":1,"1":-2}}', '{"t":{"0":-1,"1":0}}'),
+        ({"t": {0: 1, "1": "earliest"}}, {T0: "now", T1: 0}),
+        ({T0: "last 1", T1: 1}, {"*": "now"}),
+        ({T0: 1, "*": "-1h"}, {T0: "now", T1: datetime(2000, 1, 1, tzinfo=UTC)}),
+    ],
+)
+def test_a_start_and_an_end_limit_the_slice(cluster: SliceCluster, start: Any, end: Any) -> None:
     assert cluster.values(start=start, end=end) == ["t-0@1"]
+
+
+@pytest.mark.parametrize("ago", ["-90s", timedelta(seconds=-90)])
+def test_a_slice_of_the_last_time(cluster: SliceCluster, ago: Any) -> None:
+    cluster.cluster.create_topic("timed", 2)
+    now = cluster.pool.system.wall_time() * 1000
+    for seconds in (120, 60):
+        cluster.cluster.append(TopicPartition("timed", 1), [b"value"], timestamp=int(now - seconds * 1000))
+    assert cluster.values("timed", start=ago) == ["timed-1@1"]
+    first = datetime.fromtimestamp((now - 61_000) / 1000, UTC)
+    assert cluster.values("timed", start=first) == ["timed-1@1"]
 
 
 def test_ranges_have_the_id_of_their_topic(cluster: SliceCluster) -> None:
@@ -132,6 +152,10 @@ def test_a_closed_slice_has_no_more_batches(cluster: SliceCluster) -> None:
         ({"columns": "value"}, r"columns takes a list of names: \['value'\]"),
         ({"columns": ["valu"]}, "columns: there is no column 'valu'"),
         ({"start": "soon"}, "start must be"),
+        ({"start": "2026-11-28T06:00"}, "start must be.*zone"),
+        ({"start": {5.5j: 1}}, "start must be a dict of topics"),
+        ({"end": {T0: object()}}, "end must be a dict of topics"),
+        ({"end": 5}, "end must be"),
         ({"end": "earliest"}, "end: the ending offset of all partitions cannot be earliest"),
         ({"startingOffsets": "earliest"}, "read_arrow has the argument start in place of startingOffsets"),
         ({"includeHeaders": "true"}, "read_arrow has the argument columns in place of includeHeaders"),

@@ -102,7 +102,7 @@ def test_a_slow_caller_stops_the_fetches(cluster: SliceCluster) -> None:
     cluster.sleep(60)
     fetches = cluster.fetched()
     assert fetched_partitions(cluster) == {PARTITIONS[0], PARTITIONS[1]}
-    assert len(fetches) <= 2 * (2 + 3)
+    assert len(fetches) <= 2 * (2 + 2)
     cluster.sleep(60)
     assert cluster.fetched() == fetches
     assert found.read_all().num_rows == 119

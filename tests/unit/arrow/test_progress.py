@@ -1,0 +1,73 @@
+"""The progress bar of a slice, and where it is shown."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from tests.unit.arrow.slice_cluster import SliceCluster
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+Notebook: Any = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})
+
+
+def shown(cluster: SliceCluster, monkeypatch: pytest.MonkeyPatch, stream: Any, **arguments: Any) -> list[str]:
+    """Return the states of the bar during a read with a pause of a second after each batch."""
+    monkeypatch.setattr(sys, "stderr", stream)
+    for _ in cluster.read(columns=["offset"], **arguments):
+        cluster.sleep(1)
+    return [] if stream is None else stream.getvalue().split("\r")[1:]
+
+
+@pytest.fixture(autouse=True)
+def records(cluster: SliceCluster) -> None:
+    """Offsets 3 to 6 of the first partition have no record."""
+    cluster.append(T0, 3)
+    cluster.append_gap(T0, 4)
+    cluster.append(T0, 3)
+    cluster.append(T1, 10)
+
+
+@pytest.mark.parametrize("stream", [Terminal, Notebook])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_bar_counts_the_planned_offsets(
+    cluster: SliceCluster, monkeypatch: pytest.MonkeyPatch, stream: Any, threads: int
+) -> None:
+    states = shown(cluster, monkeypatch, stream(), threads=threads, progress=True)
+    assert states[0].startswith(" 50% [###############               ] 10 of 20 offsets, 1")
+    assert states[-1].startswith("100% [##############################] 20 of 20 offsets, ")
+    assert states[-1].endswith(" per second\n")
+    assert not any("\n" in state for state in states[:-1])
+
+
+def test_a_limit_is_the_end_of_the_bar(cluster: SliceCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = shown(cluster, monkeypatch, Terminal(), limit=5, progress=True)
+    assert "] 5 of 5 offsets" in states[-1]
+
+
+@pytest.mark.parametrize(
+    ("stream", "arguments"),
+    [
+        (io.StringIO, {"progress": True}),
+        (Terminal, {}),
+        (Terminal, {"progress": True, "limit": 0}),
+        (None, {"progress": True}),
+    ],
+)
+def test_nothing_is_shown_elsewhere(
+    cluster: SliceCluster, monkeypatch: pytest.MonkeyPatch, stream: Any, arguments: dict[str, Any]
+) -> None:
+    assert shown(cluster, monkeypatch, stream and stream(), **arguments) == []
