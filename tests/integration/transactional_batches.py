@@ -65,7 +65,7 @@ def committed(
     transaction is ``in_progress``.
     """
     if not in_progress:
-        _wait_for_markers(servers, [TopicPartition(topic, number) for number in range(partitions)], seconds)
+        wait_for_markers(servers, [TopicPartition(topic, number) for number in range(partitions)], seconds)
     config: dict[str, Any] = {
         "bootstrap.servers": servers,
         "group.id": uuid.uuid4().hex,
@@ -97,7 +97,8 @@ def committed(
     return [value for number in range(partitions) for value in found[number]]
 
 
-def _wait_for_markers(servers: str, partitions: list[TopicPartition], seconds: float) -> None:
+def wait_for_markers(servers: str, partitions: list[TopicPartition], seconds: float = 600) -> None:
+    """Wait until no transaction is in progress in these partitions of a topic."""
     cluster = cluster_of(servers)
     ends = dict.fromkeys(partitions, -1)
 
