@@ -239,6 +239,10 @@ bench-first-rows: release-kernel  ## compare show() and limit(10), with and with
 bench-log: release-kernel  ## compare loading a log of a million keys with Python clients: three minutes
 	$(BIN)/python -m bench.log
 
+.PHONY: bench-arrow
+bench-arrow: release-kernel  ## compare read_arrow and write_arrow with kafkarrow, confluent-kafka and a batch query: three minutes
+	$(BIN)/python -m bench.arrow
+
 .PHONY: bench-continuous
 bench-continuous: release-kernel  ## compare continuous queries with Spark's JVM connector: 15 minutes
 	$(BIN)/python -m bench.continuous

@@ -1,8 +1,9 @@
-"""Python's Kafka clients as peers, without Spark: a consumer whose records become Arrow record batches.
+"""Kafka clients as peers, without Spark: a consumer whose records become Arrow record batches.
 
-One process, one consumer, both partitions, all columns that Spark's source has but the headers. That is the loop one
-would write by hand; it says what the client costs before there is any Spark. Settings are the clients' defaults, except
-that confluent-kafka is told to check CRCs, as all others do.
+One process, one consumer, both partitions, all columns that Spark's source has but the headers. With Python's clients,
+that is the loop one would write by hand; it says what the client costs before there is any Spark. Settings are the
+defaults, except that confluent-kafka checks CRCs, as all others do, and that kafkarrow has the settings with which it
+is fastest here. kafkarrow is optional: `is_installed` says whether this Python has it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
 from bench.measure import Sample, sample
-from bench.summary import CONFLUENT, KAFKA_PYTHON
+from bench.summary import CONFLUENT, KAFKA_PYTHON, KAFKARROW, READ_ARROW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +29,12 @@ _DEADLINE = 300.0  # seconds for one run
 _POLL = 5.0
 _BATCH_RECORDS = 10_000
 _BATCH_BYTES = 16 << 20
+_KAFKARROW_TUNING = {
+    "queued.min.messages": "1000000",
+    "queued.max.messages.kbytes": "262144",
+    "fetch.queue.backoff.ms": "5",
+}
+_KAFKARROW_BATCH_RECORDS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,11 @@ def read(clients: Clients, peer: str, topic: Topic, records: int) -> Sample:
     if seen != (records, records * topic.value_bytes):
         raise BenchError(f"{peer} from {topic.name}: got {seen} (records, bytes), not {records} records")
     return cost
+
+
+def is_installed(peer: str) -> bool:
+    """Tell whether this Python has the library of a client."""
+    return peer != KAFKARROW or find_spec(KAFKARROW) is not None
 
 
 def can_read(clients: Clients, peer: str, codec: str) -> bool:
@@ -121,21 +134,57 @@ def _kafka_python(bootstrap_servers: str, topic: Topic, records: int) -> tuple[i
         consumer.close()
 
 
-def _to_arrow(poll: Callable[[int], Sequence[tuple[Any, ...]]], topic: Topic, records: int) -> tuple[int, int]:
-    import pyarrow.compute as pc
+def _kafkarrow(bootstrap_servers: str, topic: Topic, records: int) -> tuple[int, int]:
+    from kafkarrow import ConsumerManager, SourceTopic
 
+    config = {"bootstrap.servers": bootstrap_servers, "check.crcs": "true", **_KAFKARROW_TUNING}
+    manager = ConsumerManager(config, [SourceTopic.from_earliest(topic.name)], _KAFKARROW_BATCH_RECORDS)
+    deadline = time.monotonic() + _DEADLINE
+    seen = length = 0
+    while seen < records:
+        _check(deadline, topic, seen, records)
+        batch = manager.poll(timeout_ms=int(_POLL * 1000))
+        seen += batch.num_rows
+        length += _value_bytes(batch)
+    return seen, length
+
+
+def _read_arrow(bootstrap_servers: str, topic: Topic, records: int) -> tuple[int, int]:
+    from pyspark_kafka_direct import OffsetRange, read_arrow
+
+    each = records // topic.partitions
+    ranges = [OffsetRange(topic.name, partition, 0, each) for partition in range(topic.partitions)]
+    seen = length = 0
+    with read_arrow(ranges, {"bootstrap.servers": bootstrap_servers}) as batches:
+        for batch in batches:
+            seen += batch.num_rows
+            length += _value_bytes(batch)
+    return seen, length
+
+
+def _to_arrow(poll: Callable[[int], Sequence[tuple[Any, ...]]], topic: Topic, records: int) -> tuple[int, int]:
     deadline = time.monotonic() + _DEADLINE
     largest = min(_BATCH_RECORDS, _BATCH_BYTES // topic.value_bytes)
     seen = length = 0
     while seen < records:
-        if time.monotonic() > deadline:
-            raise BenchError(f"{topic.name}: {seen} of {records} records came within {_DEADLINE:.0f} s")
+        _check(deadline, topic, seen, records)
         rows = poll(min(largest, records - seen))
         if rows:
             batch = _record_batch(rows)
             seen += batch.num_rows
-            length += pc.sum(pc.binary_length(batch.column("value"))).as_py()
+            length += _value_bytes(batch)
     return seen, length
+
+
+def _check(deadline: float, topic: Topic, seen: int, records: int) -> None:
+    if time.monotonic() > deadline:
+        raise BenchError(f"{topic.name}: {seen} of {records} records came within {_DEADLINE:.0f} s")
+
+
+def _value_bytes(batch: pa.RecordBatch) -> int:
+    import pyarrow.compute as pc
+
+    return pc.sum(pc.binary_length(batch.column("value"))).as_py() or 0
 
 
 def _record_batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
@@ -150,4 +199,6 @@ def _record_batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
 _READERS: dict[str, Callable[[str, Topic, int], tuple[int, int]]] = {
     CONFLUENT: _confluent,
     KAFKA_PYTHON: _kafka_python,
+    KAFKARROW: _kafkarrow,
+    READ_ARROW: _read_arrow,
 }

@@ -36,12 +36,12 @@ _AT_ONCE = 10_000
 _DIFFERENT = 10_000  # values
 
 
-def create(topic: Topic, bootstrap_servers: str) -> None:
-    """Create the topic, compacted."""
+def create(topic: Topic, bootstrap_servers: str, cleanup_policy: str = "compact") -> None:
+    """Create the topic, compacted by default."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    wanted = NewTopic(topic.name, topic.partitions, 1, config={"cleanup.policy": "compact"})
+    wanted = NewTopic(topic.name, topic.partitions, 1, config={"cleanup.policy": cleanup_policy})
     admin.create_topics([wanted])[topic.name].result(60)
 
 

@@ -17,7 +17,7 @@ from bench.summary import CONFLUENT
 from bench.topics import values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from concurrent.futures import Future
 
     from bench.client_peers import Clients
@@ -94,9 +94,15 @@ def _send(bootstrap_servers: str, topic: Topic) -> int:
 
 
 def _produce(bootstrap_servers: str, topic: Topic) -> int:
+    pool = values(topic.value_bytes, _DIFFERENT)
+    records = ((key_of(number), pool[number % _DIFFERENT]) for number in range(topic.records))
+    return produce_all(bootstrap_servers, topic, records)
+
+
+def produce_all(bootstrap_servers: str, topic: Topic, records: Iterable[tuple[bytes, bytes]]) -> int:
+    """Produce the keys and values with confluent-kafka, and return how many records were acknowledged."""
     from confluent_kafka import Producer
 
-    pool = values(topic.value_bytes, _DIFFERENT)
     callback = _Callback(topic.records)
     settings: dict[str, Any] = {
         "bootstrap.servers": bootstrap_servers,
@@ -106,12 +112,10 @@ def _produce(bootstrap_servers: str, topic: Topic) -> int:
         "log_level": 0,
     }
     producer = Producer(settings)
-    for number in range(topic.records):
+    for key, value in records:
         while True:
             try:
-                producer.produce(
-                    topic.name, pool[number % _DIFFERENT], key_of(number), on_delivery=callback.on_delivery
-                )
+                producer.produce(topic.name, value, key, on_delivery=callback.on_delivery)
                 break
             except BufferError:  # the queue is full
                 producer.poll(0.05)
