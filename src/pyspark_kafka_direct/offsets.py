@@ -140,12 +140,12 @@ class OffsetStore(Protocol):
         """Store next offsets to read; they are durable when this returns. Other partitions keep their offsets."""
 
 
-def partition_offsets_to_json(offsets: Mapping[TopicPartition, int]) -> str:
+def partition_offsets_to_json(offsets: Mapping[TopicPartition, int] | Mapping[TopicPartition, int | str]) -> str:
     """Serialize offsets as ``{"topic":{"0":23}}``: topics sorted, partitions sorted numerically, no spaces.
 
     Spark compares offsets as strings, so equal offsets must always give the same string.
     """
-    topics: dict[str, dict[str, int]] = {}
+    topics: dict[str, dict[str, int | str]] = {}
     for topic_partition in sorted(offsets):
         topics.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = offsets[topic_partition]
     return json.dumps(topics, separators=(",", ":"), ensure_ascii=False)

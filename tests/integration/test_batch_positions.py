@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
@@ -106,6 +108,34 @@ def test_explicit_offsets(read: Read, topic: str) -> None:
     assert offsets(read(topic, endingOffsets=end)) == expected((0, 2), (0, COUNT))
     whole_topics = read(topic, startingOffsets={topic: "earliest"}, endingOffsets={topic: "latest"})
     assert offsets(whole_topics) == expected((0, COUNT), (0, COUNT))
+
+
+def test_times_before_now_and_the_last_offsets(read: Read, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+    flights, delays = make_topic(partitions=2, prefix="flights"), make_topic(prefix="delays")
+    now = int(time.time() * 1000)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for name, partition, ages in ((flights, 0, (180, 60, 90, 10)), (flights, 1, (180,)), (delays, 0, (100, 5))):
+        for minutes in ages:
+            producer.produce(name, b"value", partition=partition, timestamp=now - 60_000 * minutes)
+    assert producer.flush(300) == 0
+
+    def records(**options: object) -> dict[tuple[str, int], list[int]]:
+        found: dict[tuple[str, int], list[int]] = {}
+        for row in read(f"{flights},{delays}", **options).select("topic", "partition", "offset").collect():
+            found.setdefault((row.topic, row.partition), []).append(row.offset)
+        return found
+
+    noon = datetime.fromtimestamp((now - 60_000 * 70) / 1000, UTC).isoformat()
+    last_hours = {(flights, 0): [1, 2, 3], (delays, 0): [1]}
+    assert records(startingOffsets="-70m", endingOffsets="now") == last_hours
+    assert records(startingOffsets=noon) == last_hours
+    assert records(startingTimestamp="-70m", endingTimestamp="-20m") == {(flights, 0): [1, 2]}
+    last = {(flights, 0): [2, 3], (flights, 1): [0], (delays, 0): [0, 1]}
+    assert records(startingOffsets="last 2") == last
+    partial = {flights: {"0": 3, "*": "earliest"}, "*": "-70m"}
+    assert records(startingOffsets=partial) == {(flights, 0): [3], (flights, 1): [0], (delays, 0): [1]}
+    with pytest.raises(Exception, match=r"start -1h \(startingOffsets\) is greater than the end -2h \(endingOffsets\)"):
+        read(flights, startingOffsets="-1h", endingOffsets="-2h")
 
 
 def test_which_partitions(read: Read, topic: str) -> None:

@@ -98,6 +98,19 @@ def test_from_timestamps(stream: Callable[..., Stream], make_topic: MakeTopic, p
     assert query.values == [*expected, "later"]
 
 
+def test_a_start_before_now_stays_where_it_was(stream: Callable[..., Stream], make_topic: MakeTopic, put: Any) -> None:
+    flights, delays = make_topic(2), make_topic()
+    now = int(time.time() * 1000)
+    for topic, partition, minutes in ((flights, 0, 90), (flights, 0, 10), (flights, 1, 90), (delays, 0, 90)):
+        put(topic, [f"{minutes} minutes"], partition=partition, timestamp=now - 60_000 * minutes)
+    query = stream(subscribe=f"{flights},{delays}", startingOffsets=f'{{"{delays}":"last 5","*":"-1h"}}')
+    query.run()
+    assert query.values == ["10 minutes", "90 minutes"]
+    put(flights, ["old, but later"], partition=1, timestamp=now - 60_000 * 200)
+    query.run()
+    assert query.values == ["10 minutes", "90 minutes", "old, but later"]
+
+
 @pytest.mark.parametrize("strategy", ["error", "latest"])
 def test_no_record_for_a_timestamp(
     stream: Callable[..., Stream], make_topic: MakeTopic, put: Any, strategy: str

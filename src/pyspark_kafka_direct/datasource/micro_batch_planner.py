@@ -6,9 +6,9 @@ the same two offsets, so an end is decided once and the ranges follow from start
 The start of a query must be resolved once only. Spark's own source writes it into the checkpoint. Here the end of the
 first batch records it (``record_first_start``), so Spark's offset log makes it durable. If the query fails in that
 batch, Spark replans it, perhaps with other start options: the recorded start applies. If the start can change
-(``latest``, timestamps), the first batch is empty, because other sources ignore the record. A first batch without a
-recorded start was planned by another source. Its start is resolved again if that gives the same offsets, else the batch
-is rejected.
+(``latest``, times, the last offsets), the first batch is empty, because other sources ignore the record. A first batch
+without a recorded start was planned by another source. Its start is resolved again if that gives the same offsets, else
+the batch is rejected.
 
 A start that does not match the topics is rejected when the first end is requested. It is not rejected when a batch
 whose end is in the checkpoint is planned, because the topics may have changed since.
@@ -80,8 +80,8 @@ _MAX_SAMPLED_PARTITIONS = 16
 _DEFAULT_RECORD_BYTES = 1024
 
 _TRIGGER_ONCE_REJECTED = (
-    "a query whose start can change (startingOffsets=latest or committed, or a timestamp) cannot start with a single "
-    "batch, because its first batch is empty and only makes the start durable. Spark runs a single batch for "
+    "a query whose start can change (startingOffsets=latest or committed, a time, or last N) cannot start with a "
+    "single batch, because its first batch is empty and only makes the start durable. Spark runs a single batch for "
     "Trigger.Once, and for Trigger.AvailableNow if another source of the query does not support that trigger. Start "
     "from earliest or from explicit offsets; or use Trigger.AvailableNow if all sources support it; or run the query "
     "first with another trigger, then resume it with this one"
@@ -89,8 +89,8 @@ _TRIGGER_ONCE_REJECTED = (
 
 _UNKNOWN_FIRST_BATCH = (
     "this source's first batch was not finished, and another source (Spark's own kafka source?) or another start "
-    "planned it. Its start is not known, and a start that can change (startingOffsets=latest or committed) would skip "
-    "records. Set startingOffsets to the start of that batch; Spark's own source keeps it in the last line of the "
+    "planned it. Its start is not known, and a start that can change (startingOffsets=latest, committed or -1h) would "
+    "skip records. Set startingOffsets to the start of that batch; Spark's own source keeps it in the last line of the "
     "checkpoint's file sources/NAME/0, where NAME is the name of the source, or else its position in the query, from 0"
 )
 

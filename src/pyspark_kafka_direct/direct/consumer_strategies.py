@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import MAX_OFFSET, MAX_PARTITION, TopicPartition
 from pyspark_kafka_direct.options import subscription
 from pyspark_kafka_direct.options.hints import listed
+from pyspark_kafka_direct.options.positions import parse_position
 from pyspark_kafka_direct.options.topic_pattern import TopicPattern
 from pyspark_kafka_direct.planning.subscription import select_partitions
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient, TopicMetadata
+    from pyspark_kafka_direct.options.positions import Position
 
 __all__ = ["ConsumerStrategies", "ConsumerStrategy", "DiscoversPartitions"]
 
@@ -32,6 +35,9 @@ KafkaParams: TypeAlias = "Mapping[str, object] | Callable[[], Mapping[str, objec
 The checkpoint contains only the function, which is called again after a restart. Passwords that the function reads from
 the environment or a vault never reach the checkpoint.
 """
+
+StartingPosition: TypeAlias = int | str | datetime | timedelta
+"""An offset, or a position such as ``"-1h"``, ``"earliest"``, ``"last 1000"`` or a ``datetime`` with a time zone."""
 
 
 class ConsumerStrategy(Protocol):
@@ -46,7 +52,7 @@ class ConsumerStrategy(Protocol):
 
     def on_start(
         self, cluster: ClusterClient, current_offsets: Mapping[TopicPartition, int]
-    ) -> Mapping[TopicPartition, int | None]:
+    ) -> Mapping[TopicPartition, StartingPosition | None]:
         """Return the partitions to read, each with its starting offset.
 
         Args:
@@ -55,7 +61,8 @@ class ConsumerStrategy(Protocol):
                 is restored from a checkpoint resumes from its offsets.
 
         Returns:
-            Offsets by topic-partition; ``None`` for the committed offset of the group, or else ``auto.offset.reset``.
+            Offsets by topic-partition, or other positions such as ``"-1h"``; ``None`` for the committed offset of the
+            group, or else ``auto.offset.reset``.
         """
 
 
@@ -83,18 +90,18 @@ class ConsumerStrategies:
     def Subscribe(  # noqa: N802 (Spark's spelling)
         topics: str | Iterable[str],
         kafkaParams: KafkaParams,  # noqa: N803 (Spark's spelling)
-        offsets: Mapping[TopicPartition, int] | None = None,
+        offsets: Mapping[TopicPartition, StartingPosition] | None = None,
     ) -> ConsumerStrategy:
         """Read all partitions of some topics.
 
         Args:
             topics: The topic names, or one name. The topics must exist.
             kafkaParams: Client properties by their Java names, or a function that returns them (see ``KafkaParams``).
-            offsets: Starting offsets of some or all partitions.
+            offsets: Starting offsets of some or all partitions, or other positions, such as ``"-1h"``.
 
         Raises:
             OptionError: ``topics`` is empty, or a name is not valid.
-            InvalidOffsetsError: ``offsets`` is not a mapping from topic-partitions to offsets.
+            InvalidOffsetsError: ``offsets`` is not a mapping from topic-partitions to offsets or positions.
         """
         if not isinstance(topics, Iterable):
             raise OptionError(f"Subscribe takes a list of topic names, got {topics!r}")
@@ -108,18 +115,18 @@ class ConsumerStrategies:
     def SubscribePattern(  # noqa: N802 (Spark's spelling)
         pattern: str,
         kafkaParams: KafkaParams,  # noqa: N803 (Spark's spelling)
-        offsets: Mapping[TopicPartition, int] | None = None,
+        offsets: Mapping[TopicPartition, StartingPosition] | None = None,
     ) -> ConsumerStrategy:
         """Read all partitions of the topics whose whole name matches, including topics that are created later.
 
         Args:
             pattern: A Java regular expression, as a string. Kafka's internal topics never match.
             kafkaParams: Client properties by their Java names, or a function that returns them (see ``KafkaParams``).
-            offsets: Starting offsets of some or all partitions.
+            offsets: Starting offsets of some or all partitions, or other positions, such as ``"-1h"``.
 
         Raises:
             OptionError: The pattern is empty, malformed, or cannot be translated exactly.
-            InvalidOffsetsError: ``offsets`` is not a mapping from topic-partitions to offsets.
+            InvalidOffsetsError: ``offsets`` is not a mapping from topic-partitions to offsets or positions.
         """
         if not isinstance(pattern, str) or not pattern.strip():
             raise OptionError(f"SubscribePattern takes a Java regular expression as a string, got {pattern!r}")
@@ -129,18 +136,18 @@ class ConsumerStrategies:
     def Assign(  # noqa: N802 (Spark's spelling)
         topicPartitions: Iterable[TopicPartition],  # noqa: N803 (Spark's spelling)
         kafkaParams: KafkaParams,  # noqa: N803 (Spark's spelling)
-        offsets: Mapping[TopicPartition, int] | None = None,
+        offsets: Mapping[TopicPartition, StartingPosition] | None = None,
     ) -> ConsumerStrategy:
         """Read exactly these topic-partitions, also if more partitions are created later.
 
         Args:
             topicPartitions: The topic-partitions. They must exist.
             kafkaParams: Client properties by their Java names, or a function that returns them (see ``KafkaParams``).
-            offsets: Starting offsets of some or all partitions.
+            offsets: Starting offsets of some or all partitions, or other positions, such as ``"-1h"``.
 
         Raises:
             OptionError: ``topicPartitions`` is empty, or an element is not a topic-partition.
-            InvalidOffsetsError: ``offsets`` is not a mapping from topic-partitions to offsets.
+            InvalidOffsetsError: ``offsets`` is not a mapping from topic-partitions to offsets or positions.
         """
         if not isinstance(topicPartitions, Iterable):
             raise OptionError(f"Assign takes a list of topic-partitions, got {topicPartitions!r}")
@@ -150,8 +157,10 @@ class ConsumerStrategies:
         return _Assign(subscription.AssignStrategy(partitions), kafkaParams, offsets)
 
 
-def requested_starting_offsets(strategy: ConsumerStrategy, cluster: ClusterClient) -> dict[TopicPartition, int | None]:
-    """Return the starting offsets of a strategy, after checking the result of a custom strategy."""
+def requested_starting_offsets(
+    strategy: ConsumerStrategy, cluster: ClusterClient
+) -> dict[TopicPartition, Position | None]:
+    """Return the starting positions of a strategy, after checking the result of a custom strategy."""
     requested = strategy.on_start(cluster, {})
     if not isinstance(requested, Mapping):
         raise OptionError(
@@ -176,7 +185,7 @@ class _BaseConsumerStrategy(ABC):
     """The common part of the three strategies."""
 
     def __init__(
-        self, selection: object, parameters: KafkaParams, offsets: Mapping[TopicPartition, int] | None
+        self, selection: object, parameters: KafkaParams, offsets: Mapping[TopicPartition, StartingPosition] | None
     ) -> None:
         if not callable(parameters) and not isinstance(parameters, Mapping):
             raise OptionError(
@@ -185,7 +194,9 @@ class _BaseConsumerStrategy(ABC):
         self._selection = selection
         # Copied, so that later changes of the caller's dict have no effect.
         self._parameters = parameters if callable(parameters) else dict(parameters)
-        self._offsets = _parse_offsets({} if offsets is None else offsets)
+        given = {} if offsets is None else offsets
+        _parse_offsets(given)  # rejects what is invalid; what was given is parsed again when the stream starts
+        self._offsets = {parse_topic_partition(tp): offset for tp, offset in given.items()}
 
     @property
     def executor_params(self) -> Mapping[str, object]:
@@ -208,8 +219,8 @@ class _BaseConsumerStrategy(ABC):
 
     def on_start(
         self, cluster: ClusterClient, current_offsets: Mapping[TopicPartition, int]
-    ) -> Mapping[TopicPartition, int | None]:
-        """Return the partitions to read, each with its starting offset, or ``None`` if the user has set none."""
+    ) -> Mapping[TopicPartition, StartingPosition | None]:
+        """Return the partitions to read, each with its starting position, or ``None`` if the user has set none."""
         if current_offsets:  # of a stream that resumes, as in Spark
             return dict(current_offsets)
         assigned = self._existing_partitions(cluster, self.assigned(cluster))
@@ -300,17 +311,26 @@ def _select_among_all(
     return select_partitions(selection, all_partitions, servers=cluster.settings.bootstrap_string).partitions
 
 
-def _parse_offsets(offset_map: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def _parse_offsets(offset_map: Mapping[TopicPartition, StartingPosition]) -> dict[TopicPartition, Position]:
     if not isinstance(offset_map, Mapping):
         raise InvalidOffsetsError(f"offsets must map topic-partitions to offsets, got {type(offset_map).__name__}")
-    offsets: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, Position] = {}
     for key, offset in offset_map.items():
         tp = parse_topic_partition(key)
-        if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= MAX_OFFSET:
+        try:
+            offsets[tp] = _parse_offset(offset)
+        except ValueError as error:
             raise InvalidOffsetsError(
-                f"a starting offset must be an integer of at least 0, got {offset!r}",
+                f"a starting offset must be an integer of at least 0, got {offset!r}: {error}",
                 topic=tp.topic,
                 partition=tp.partition,
-            )
-        offsets[tp] = offset
+            ) from None
     return offsets
+
+
+def _parse_offset(offset: StartingPosition) -> Position:
+    if not isinstance(offset, int) or isinstance(offset, bool):
+        return parse_position(offset)
+    if not 0 <= offset <= MAX_OFFSET:
+        raise ValueError(f"{offset} is not an offset; use 'earliest' or 'latest' instead of -2 or -1")
+    return offset

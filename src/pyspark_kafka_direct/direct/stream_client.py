@@ -23,6 +23,7 @@ from pyspark_kafka_direct.direct.direct_stream_planner import (
 from pyspark_kafka_direct.direct.rate_controller import max_messages_per_partition
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_kafka_direct.options.kafka_params import parse_kafka_params
+from pyspark_kafka_direct.options.offset_specs import OffsetSpec
 from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.options.security_settings import Secret
 from pyspark_kafka_direct.planning.offset_reader import (
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.direct.consumer_strategies import ConsumerStrategy
     from pyspark_kafka_direct.direct.rate_controller import RateController
     from pyspark_kafka_direct.options.kafka_params import KafkaParameters
-    from pyspark_kafka_direct.options.offset_specs import OffsetSpec
+    from pyspark_kafka_direct.options.positions import Position
     from pyspark_kafka_direct.options.settings import IsolationLevel
 
 _log = logging.getLogger("pyspark_kafka_direct.direct")
@@ -188,36 +189,37 @@ class StreamClusterView:
         """Read offsets only from leaders of the highest epoch that brokers report."""
         self._client.cluster.raise_epoch_floors(topics)
 
-    def _resolve_starting_offsets(self, requested: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
+    def _resolve_starting_offsets(
+        self, requested: Mapping[TopicPartition, Position | None]
+    ) -> dict[TopicPartition, int]:
         client = self._client
         level = client.parameters.fetch.isolation_level
         reset = client.parameters.auto_offset_reset
-        timestamps = client.parameters.starting_timestamp
-        if timestamps is not None:
-            requested = {**requested, **offsets_by_timestamp(timestamps, requested, client.cluster, level)}
-        return resolve_starting_offsets(requested, client.cluster, level, client.group, reset)
+        offsets = resolve_requested_positions(client.parameters.starting_timestamp, requested, client.cluster, level)
+        return resolve_starting_offsets(
+            {tp: offsets.get(tp) for tp in requested}, client.cluster, level, client.group, reset
+        )
 
 
-def offsets_by_timestamp(
-    spec: OffsetSpec,
-    requested: Mapping[TopicPartition, int | None],
+def resolve_requested_positions(
+    times: OffsetSpec | None,
+    requested: Mapping[TopicPartition, Position | None],
     cluster: ClusterClient,
     isolation_level: IsolationLevel,
 ) -> dict[TopicPartition, int]:
-    """Return the offsets of a timestamp for the partitions without a requested offset."""
-    without_offset = {tp for tp, offset in requested.items() if offset is None}
-    # A requested offset has priority. Its timestamp is dropped, because the spec must name exactly the partitions.
-    with_offset = requested.keys() - without_offset
-    spec = replace(spec, partitions={tp: time for tp, time in spec.partitions.items() if tp not in with_offset})
-    positions = positions_at(spec, without_offset, "start", int(cluster.pool.system.wall_time() * 1000))
+    """Return the offsets of requested positions, and those of ``times``, if any, for the other partitions."""
+    given = {tp: position for tp, position in requested.items() if position is not None}
+    # A requested position has priority over a time.
+    spec = OffsetSpec(given) if times is None else replace(times, partitions={**times.partitions, **given})
+    now_ms = int(cluster.pool.system.wall_time() * 1000)
+    positions = positions_at(spec, given if times is None else requested, "start", now_ms)
     lookups = required_lookups(positions)
-    if not lookups:
-        return {}
-    cluster.raise_epoch_floors({tp.topic for tp in lookups})  # a deposed leader may lack records, and find later ones
-    found = cluster.offsets(lookups, isolation_level=isolation_level)
-    at_end = required_ends(positions, found)
+    if lookups:  # a deposed leader may lack records, and find later ones
+        cluster.raise_epoch_floors({tp.topic for tp in lookups})
+    listed_offsets = cluster.offsets(lookups, isolation_level=isolation_level) if lookups else {}
+    at_end = required_ends(positions, listed_offsets)
     latest = cluster.offsets(dict.fromkeys(at_end, LATEST), isolation_level=isolation_level) if at_end else {}
-    starts = resolve_positions(positions, found, latest, side="start", option=spec.option)
+    starts = resolve_positions(positions, listed_offsets, latest, side="start", option=spec.option)
     return {tp: start.offset for tp, start in starts.items()}
 
 

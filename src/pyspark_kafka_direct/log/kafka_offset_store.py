@@ -15,12 +15,12 @@ from pyspark_kafka_direct.log.offset_store_log import OffsetStoreLog
 from pyspark_kafka_direct.log.offset_store_records import StoredOffset, StoreRun
 from pyspark_kafka_direct.offsets import (
     EARLIEST,
-    LATEST,
     MAX_OFFSET,
     MAX_PARTITION,
     TopicPartition,
     partition_offsets_to_json,
 )
+from pyspark_kafka_direct.options.positions import parse_position
 from pyspark_kafka_direct.planning.data_loss import find_lost_partitions
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 from pyspark_kafka_direct.producer.compacted_partition import (
@@ -210,9 +210,7 @@ class KafkaOffsetStore:
             for tp in partitions:
                 self._saved_offsets.pop(tp, None)
 
-    def starting_offsets_json(
-        self, topics: str | Collection[str], default: Literal["earliest", "latest"] = "earliest"
-    ) -> str:
+    def starting_offsets_json(self, topics: str | Collection[str], default: str = "earliest") -> str:
         """Return the value of the option ``startingOffsets`` for a structured query.
 
         A partition without a saved offset starts at ``default``. If other partitions of its topic have saved offsets,
@@ -220,15 +218,18 @@ class KafkaOffsetStore:
 
         Args:
             topics: The topics that the query subscribes to: their names, or the value of the option ``subscribe``.
-            default: ``earliest`` or ``latest``.
+            default: ``earliest``, ``latest``, or another position such as ``-1h``, which Spark's own source rejects.
 
         Raises:
             OptionError: An argument is invalid.
             TopicNotFoundError: A topic does not exist.
             KafkaDirectError: As ``open``.
         """
-        if default not in ("earliest", "latest"):
-            raise OptionError(f"default must be earliest or latest, got {default!r}")
+        try:
+            position = parse_position(default)
+        except ValueError as error:
+            raise OptionError(f"default must be earliest or latest, got {default!r}: {error}") from None
+        default_start = position if isinstance(position, int) else default  # the query resolves the others
         requested = topics.split(",") if isinstance(topics, str) else topics
         names = [name for name in map(str.strip, requested) if name]  # as Spark parses the option
         if not names:
@@ -241,7 +242,7 @@ class KafkaOffsetStore:
         previously_read_topics = {tp.topic for tp in saved}
         return partition_offsets_to_json(
             {
-                tp: saved.get(tp, EARLIEST if name in previously_read_topics or default == "earliest" else LATEST)
+                tp: saved.get(tp, EARLIEST if name in previously_read_topics else default_start)
                 for name, topic in topic_metadata.items()
                 for tp in (TopicPartition(name, number) for number in topic.partitions)
             }

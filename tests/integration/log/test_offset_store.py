@@ -318,7 +318,7 @@ def test_starting_offsets_json(make: MakeStore, make_topic: MakeTopic) -> None:
         expected = f'{{"{old}":{{"0":5,"1":-2,"2":0}},"{new}":{{"0":-1,"1":-1}}}}'
         assert store.starting_offsets_json(f"{old}, {new}", "latest") == expected
         with pytest.raises(OptionError, match="default must be earliest or latest, got 'none'"):
-            store.starting_offsets_json(old, "none")  # type: ignore[arg-type]
+            store.starting_offsets_json(old, "none")
         with pytest.raises(TopicNotFoundError):
             store.starting_offsets_json([old, "no-such-topic"])
         assert store.starting_offsets_json(f"{old},, {new},", "latest") == expected  # as Spark parses the option

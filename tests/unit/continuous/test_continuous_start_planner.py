@@ -9,7 +9,8 @@ import pytest
 from pyspark_kafka_direct.continuous.continuous_start_planner import ContinuousStartPlanner
 from pyspark_kafka_direct.errors import DataLossError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.options.offset_specs import AT_LATEST
+from pyspark_kafka_direct.options.offset_specs import AT_LATEST, OffsetSpec
+from pyspark_kafka_direct.options.positions import BeforeNow, LastOffsets
 from pyspark_kafka_direct.options.subscription import SubscribeStrategy
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
@@ -37,6 +38,13 @@ def test_a_new_query(cluster: NewCluster) -> None:
     brokers.delete_records(A0, 2)
     assert planner(brokers).initial_offsets() == {A0: 2, A1: 0}
     assert planner(brokers, AT_LATEST).initial_offsets() == {A0: 9, A1: 4}
+
+
+def test_a_new_query_starts_at_times_before_now_or_at_the_last_offsets(cluster: NewCluster) -> None:
+    brokers = cluster(9, 4, topic="a")
+    start = OffsetSpec({A0: BeforeNow(2**60)}, others=LastOffsets(3))
+    assert planner(brokers, start).initial_offsets() == {A0: 0, A1: 1}
+    assert planner(brokers, OffsetSpec(others=BeforeNow(1000))).initial_offsets() == {A0: 9, A1: 4}
 
 
 def test_missing_metadata_of_a_new_topic_is_retried(cluster: NewCluster) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,11 @@ from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
 from pyspark_kafka_direct.direct.consumer_strategies import DiscoversPartitions
 from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig, RateController
-from pyspark_kafka_direct.direct.stream_client import StreamClusterView, create_stream_client, offsets_by_timestamp
+from pyspark_kafka_direct.direct.stream_client import (
+    StreamClusterView,
+    create_stream_client,
+    resolve_requested_positions,
+)
 from pyspark_kafka_direct.errors import AuthorizationError, InvalidOffsetsError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options import option_messages
@@ -24,6 +30,8 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from pyspark_kafka_direct.options.positions import Position
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -118,11 +126,10 @@ def cluster() -> Iterator[UnitCluster]:
 
 
 def starts(
-    cluster: UnitCluster, params: Mapping[str, object], requested: dict[TopicPartition, int | None]
+    cluster: UnitCluster, params: Mapping[str, object], requested: dict[TopicPartition, Position | None]
 ) -> dict[TopicPartition, int]:
     spec = parse_kafka_params({"bootstrap.servers": "b:1", **params}).starting_timestamp
-    assert spec is not None
-    return offsets_by_timestamp(spec, requested, cluster.client(), "read_committed")
+    return resolve_requested_positions(spec, requested, cluster.client(), "read_committed")
 
 
 def test_partitions_start_at_the_first_record_of_the_timestamp(cluster: UnitCluster) -> None:
@@ -146,7 +153,7 @@ def test_a_deposed_leader_does_not_decide_where_a_timestamp_is() -> None:
         brokers.depose_leader(A, start=30)
         spec = parse_kafka_params({"bootstrap.servers": "b:1", "startingTimestamp": "20"}).starting_timestamp
         assert spec is not None
-        assert offsets_by_timestamp(spec, {A: None}, brokers.client(), "read_uncommitted") == {A: 20}
+        assert resolve_requested_positions(spec, {A: None}, brokers.client(), "read_uncommitted") == {A: 20}
 
 
 def test_a_deposed_leader_does_not_decide_that_a_committed_offset_is_out_of_range(brokers: PlannerCluster) -> None:
@@ -202,12 +209,46 @@ def test_backpressure_limits_the_records_of_a_batch(cluster: UnitCluster, rate: 
 
 def test_given_offsets_take_precedence_over_timestamps(cluster: UnitCluster) -> None:
     """Only the timestamps of other partitions are looked up."""
-    assert starts(cluster, {"startingTimestamp": "500"}, {A: 7, B: None}) == {B: 0}
+    assert starts(cluster, {"startingTimestamp": "500"}, {A: 7, B: None}) == {A: 7, B: 0}
     (request,) = cluster.received("ListOffsets")
     assert [(each.partition_index, each.timestamp) for each in request.topics[0].partitions] == [(1, 500)]
-    assert starts(cluster, {"startingOffsetsByTimestamp": '{"t":{"0":1,"1":500}}'}, {A: 7, B: None}) == {B: 0}
-    assert starts(cluster, {"startingOffsetsByTimestamp": '{"t":{"1":500}}'}, {A: 7, B: None}) == {B: 0}
-    assert starts(cluster, {"startingTimestamp": "9000"}, {A: 7, B: 8}) == {}
+    for by_partition in ('{"t":{"0":1,"1":500}}', '{"t":{"1":500}}', '{"t":"2026-11-28T06:00Z","*":5}'):
+        params = {"startingOffsetsByTimestamp": by_partition, "startingOffsetsByTimestampStrategy": "latest"}
+        expected = {A: 7, B: 2 if "2026" in by_partition else 0}
+        assert starts(cluster, params, {A: 7, B: None}) == expected
+    assert starts(cluster, {"startingTimestamp": "9000"}, {A: 7, B: 8}) == {A: 7, B: 8}
+    assert starts(cluster, {"startingOffsetsByTimestamp": '{"t":9000}'}, {A: 7, B: 8}) == {A: 7, B: 8}
+
+
+def test_a_stream_starts_at_times_before_now(cluster: UnitCluster) -> None:
+    """For the clock of the driver; a partition without a record that new starts at its last stable offset."""
+    age = int(cluster.pool.system.wall_time() * 1000) - 1750
+    assert starts(cluster, {"startingTimestamp": f"-{age}ms"}, {A: None, B: None}) == {A: 1, B: 2}
+    by_partition = f'{{"t":{{"1":"1970-01-01T00:00:01.2Z","*":"-{age}ms"}}}}'
+    assert starts(cluster, {"startingOffsetsByTimestamp": by_partition}, {A: None, B: None}) == {A: 1, B: 1}
+
+
+@pytest.mark.parametrize(
+    ("position", "offset"),
+    [
+        ("earliest", 0),
+        ("NOW", 3),
+        ("last 2", 1),
+        ("1970-01-01T00:00:02Z", 1),
+        (datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC), 2),
+        ("-1s", 3),
+        (timedelta(seconds=-1), 3),
+        (2, 2),
+    ],
+)
+def test_a_strategy_may_start_partitions_at_other_positions(
+    cluster: UnitCluster, position: int | str | datetime | timedelta, offset: int
+) -> None:
+    params = {"bootstrap.servers": "broker-1:9092", "isolation.level": "read_committed"}
+    strategy = ConsumerStrategies.Subscribe(["t"], params, {A: position})
+    client = create_stream_client(pickle.loads(pickle.dumps(strategy)), cluster.pool)
+    spec = StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0)
+    assert StreamClusterView(client, spec, None).start().offsets == {A: offset, B: 2}
 
 
 @pytest.mark.parametrize(

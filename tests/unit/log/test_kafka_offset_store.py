@@ -76,6 +76,7 @@ def test_starting_offsets_of_partitions_without_saved_ones(cluster: StoreCluster
         latest = opened.starting_offsets_json("t, other", default="latest")
         assert json.loads(latest) == {"t": {"0": 7, "1": -2}, "other": {"0": -1}}
         assert json.loads(opened.starting_offsets_json(["other"])) == {"other": {"0": -2}}
+        assert json.loads(opened.starting_offsets_json(["other"], "-1h")) == {"other": {"0": "-1h"}}
         with pytest.raises(TopicNotFoundError) as caught:
             opened.starting_offsets_json(["t", "missing"])
         assert caught.value.topic == "missing"
