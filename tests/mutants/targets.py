@@ -41,6 +41,7 @@ class MutationTarget(NamedTuple):
 
 
 TARGETS = {
+    "arrow": MutationTarget(("arrow",), ("arrow", "options/test_read_options.py")),
     "planning": MutationTarget(("planning", "spark/write_report.py"), ("planning", "spark/test_write_report.py")),
     "consumer": MutationTarget(
         ("consumer",),

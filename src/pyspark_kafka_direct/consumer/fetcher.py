@@ -234,6 +234,8 @@ class Fetcher:
                 self._handle_unknown_topic(error)
                 continue
             if has_records:
+                if self._reader.fetch_offset >= self._task.offsets.until_offset:
+                    self._replica.release()  # another read may use the connection before the caller has all records
                 yield
                 self._retry.reset()  # time spent in the caller does not count against the timeout
 

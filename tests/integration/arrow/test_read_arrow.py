@@ -74,24 +74,48 @@ def test_libraries_read_a_part_of_a_slice(kafka: EmbeddedKafka, topics: list[str
     assert sql("select * from few limit 3", few=few) == sql("select * from few", few=few)[:3]
 
 
-def test_a_reader_that_stops_early_leaves_no_thread(kafka: EmbeddedKafka, topics: list[str]) -> None:
-    """As a user presses Ctrl+C: the process ends by the signal, without an error of a thread."""
-    code = (
-        "import sys, threading, time\n"
-        "from pyspark_kafka_direct import read_arrow\n"
-        "params = {'bootstrap.servers': sys.argv[1], 'max.partition.fetch.bytes': '100'}\n"
-        "found = read_arrow(sys.argv[2:], params, threads=4)\n"
-        "found.read_next_batch()\n"
-        "print('ready', flush=True)\n"
-        "try:\n"
-        "    time.sleep(300)\n"
-        "except KeyboardInterrupt:\n"
-        "    found.close()\n"
-        "    print([each.name for each in threading.enumerate()])\n"
-        "    raise\n"
-    )
-    command = [sys.executable, "-c", code, kafka.bootstrap_servers, *topics]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+READ = """\
+import sys
+sys.modules["pyspark"] = sys.modules["py4j"] = None  # as if PySpark were not installed
+
+import threading, time
+from pyspark_kafka_direct import read_arrow
+
+params = {"bootstrap.servers": sys.argv[1], "max.partition.fetch.bytes": "100"}
+formats = {"valueFormat": "json", "valueSchema": "id bigint, at timestamp"}
+slice = read_arrow(sys.argv[2:], params, threads=4, **formats)
+"""
+# As a user presses Ctrl+C in the middle of a read.
+INTERRUPTED = """\
+slice.read_next_batch()
+print("ready", flush=True)
+try:
+    time.sleep(300)
+except KeyboardInterrupt:
+    slice.close()
+    print([each.name for each in threading.enumerate()])
+    raise
+"""
+
+
+def run(code: str, kafka: EmbeddedKafka, topics: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", READ + code, kafka.bootstrap_servers, *topics]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_pyspark_need_not_be_installed(kafka: EmbeddedKafka, topics: list[str]) -> None:
+    with run("print(slice.read_all().num_rows)", kafka, topics) as process:
+        assert process.communicate(timeout=300) == ("120\n", "")
+
+
+def test_a_process_may_end_in_the_middle_of_a_read(kafka: EmbeddedKafka, topics: list[str]) -> None:
+    with run("print(slice.read_next_batch().num_rows > 0)", kafka, topics) as process:
+        assert process.communicate(timeout=300) == ("True\n", "")
+        assert process.returncode == 0
+
+
+def test_an_interrupted_reader_leaves_no_thread(kafka: EmbeddedKafka, topics: list[str]) -> None:
+    with run(INTERRUPTED, kafka, topics) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         os.kill(process.pid, signal.SIGINT)

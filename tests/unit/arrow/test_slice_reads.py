@@ -108,6 +108,14 @@ def test_a_slow_caller_stops_the_fetches(cluster: SliceCluster) -> None:
     assert found.read_all().num_rows == 119
 
 
+def test_small_partitions_share_a_connection_although_all_are_open(cluster: SliceCluster) -> None:
+    cluster.cluster.create_topic("wide", len(PARTITIONS))
+    for tp in PARTITIONS:
+        cluster.append(tp, 3)
+    assert len(cluster.values("wide", threads=1, order="timestamp")) == 3 * len(PARTITIONS)
+    assert len(cluster.connect_limits) == 1
+
+
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("dropped", [False, True])
 def test_a_slice_that_is_not_read_to_its_end_releases_its_connections(
