@@ -56,6 +56,7 @@ from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.arrow.reader import read_arrow
+    from pyspark_kafka_direct.arrow.writer import write_arrow
     from pyspark_kafka_direct.datasource.dead_letters import dead_letters
     from pyspark_kafka_direct.datasource.foreach_batch import foreach_batch_writer
     from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider as DefaultSource
@@ -113,6 +114,7 @@ __all__ = [
     "foreach_batch_writer",
     "read_arrow",
     "stop_at_signal",
+    "write_arrow",
 ]
 
 
@@ -125,6 +127,7 @@ _LAZY = {
     "foreach_batch_writer": ("datasource.foreach_batch", "foreach_batch_writer"),
     "read_arrow": ("arrow.reader", "read_arrow"),
     "stop_at_signal": ("spark.stop_at_signal", "stop_at_signal"),
+    "write_arrow": ("arrow.writer", "write_arrow"),
 }
 
 

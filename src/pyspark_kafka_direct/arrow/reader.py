@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
+from pyspark_kafka_direct.arrow.arguments import merged_arguments
 from pyspark_kafka_direct.arrow.arrow_slice import ArrowSlice, open_slice
 from pyspark_kafka_direct.arrow.slice_reads import Order
 from pyspark_kafka_direct.errors import OptionError
@@ -74,18 +75,14 @@ def read_arrow(
         DataLossError: Requested records are no longer available.
         BrokerError: A request to the brokers failed.
     """
-    if not isinstance(params, Mapping):
-        raise OptionError(f"params must be a dict of client settings, got {type(params).__name__}")
-    given_twice = sorted(params.keys() & options.keys())
-    if given_twice:
-        raise OptionError(f"{given_twice[0]} is given twice: in params and as an argument; remove one of them")
+    given = merged_arguments(params, options)
     _check_reading(threads, order, limit)
     selection = _selection(topics)
     if isinstance(selection, tuple) and (start is not None or end is not None):
         raise OptionError("topics is a list of OffsetRange, which defines what is read; remove start and end")
     names = checked_columns(columns, "columns")
     settings = parse_slice_arguments(
-        {**params, **options}, selection, _position("start", start, "earliest"), _position("end", end, "now")
+        given, selection, _position("start", start, "earliest"), _position("end", end, "now")
     )
     for warning in settings.warnings:
         warn_once(warning)

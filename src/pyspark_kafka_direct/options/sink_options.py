@@ -12,7 +12,8 @@ from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options import option_messages
 from pyspark_kafka_direct.options.client_parser import parse_connection, parse_producer
 from pyspark_kafka_direct.options.config_option import ConfigSource
-from pyspark_kafka_direct.options.option_parser import parse_config
+from pyspark_kafka_direct.options.hints import listed
+from pyspark_kafka_direct.options.option_parser import OPTION_TABLE, parse_config
 from pyspark_kafka_direct.options.settings import WriteSettings
 from pyspark_kafka_direct.options.sink_payloads import parse_sink_payloads
 from pyspark_kafka_direct.options.value_types import invalid_value
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
-    from pyspark_kafka_direct.options.settings import ProducerSettings
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings
 
 _ID_PREFIX: Final = "transactionalIdPrefix"
 _GUARANTEE: Final = "deliveryGuarantee"
@@ -37,6 +38,12 @@ _EXACTLY_ONCE_OPTIONS: Final = (
     "stagingThreshold",
     _TRANSACTION_TIMEOUT,
 )
+
+# Options whose place an argument of `write_arrow` has.
+_REPLACED_BY_ARGUMENTS: Final = {
+    "topic": "topic",
+    **dict.fromkeys(("transactional.id", _GUARANTEE, _ID_PREFIX), "transactional_id"),
+}
 
 
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> WriteSettings:
@@ -60,10 +67,43 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> WriteS
         for name, reason in ignored.items()
         if name in parsed.given_names
     ]
+    return _write_settings(parsed, connection, produce, warnings)
+
+
+def parse_write_arguments(given: Mapping[str, object], topic: str | None, *, in_transaction: bool) -> WriteSettings:
+    """Parse the arguments of ``write_arrow``."""
+    for name in given:
+        option = OPTION_TABLE.find(ConfigSource.PARAMETER, str(name)).option
+        argument = _REPLACED_BY_ARGUMENTS.get("" if option is None else option.name)
+        if argument is not None:
+            raise OptionError(f"write_arrow has the argument {argument} in place of {name}")
+    parsed = parse_config({**given, "topic": topic}, api="sink", source=ConfigSource.PARAMETER)
+    warnings = list(parsed.warnings)
+    connection = parse_connection(parsed, warnings)
+    produce = parse_producer(parsed, warnings)
+    unused = [name for name in (*_EXACTLY_ONCE_OPTIONS, "stampBatch") if name in parsed.given_names]
+    if in_transaction:
+        _check_producer_of_transactions(parsed, produce, "transactional_id")
+    elif _TRANSACTION_TIMEOUT in unused:
+        warnings.append(
+            option_messages.ignored_warning(
+                parsed.source, parsed.given_names[_TRANSACTION_TIMEOUT], "there is no transactional_id"
+            )
+        )
+    unused = [parsed.given_names[name] for name in unused if name != _TRANSACTION_TIMEOUT]
+    if unused:
+        raise OptionError(f"write_arrow does not have {listed(unused)}, which the sink kafka-direct has; remove it")
+    return _write_settings(parsed, connection, produce, warnings)
+
+
+def _write_settings(
+    parsed: ParsedConfig, connection: ConnectionSettings, produce: ProducerSettings, warnings: list[str]
+) -> WriteSettings:
+    payloads = parse_sink_payloads(parsed, connection.security, warnings)
     return WriteSettings(
         connection=connection,
         produce=produce,
-        payloads=parse_sink_payloads(parsed, connection.security, warnings),
+        payloads=payloads,
         warnings=tuple(warnings),
         **parsed.fields_for(WriteSettings, roles=["produce"]),
     )
@@ -103,10 +143,15 @@ def _check_exactly_once(parsed: ParsedConfig, produce: ProducerSettings) -> None
             f"{_ID_PREFIX} is missing; deliveryGuarantee=exactly-once requires a name for this query, which is the "
             "same at every start and unique in the cluster"
         )
+    _check_producer_of_transactions(parsed, produce, "deliveryGuarantee=exactly-once")
+
+
+def _check_producer_of_transactions(parsed: ParsedConfig, produce: ProducerSettings, need: str) -> None:
+    """Raise an error if the settings of a producer do not allow the transactions that ``need`` has."""
     if produce.acks != -1:
-        _reject_with_exactly_once(parsed, "acks", "all")
+        _reject(parsed, "acks", f"all with {need}")
     if not produce.idempotent:
-        _reject_with_exactly_once(parsed, "enable.idempotence", "true")
+        _reject(parsed, "enable.idempotence", f"true with {need}")
 
 
 def _check_async_progress(options: Mapping[str, str]) -> None:
@@ -119,9 +164,5 @@ def _check_async_progress(options: Mapping[str, str]) -> None:
         )
 
 
-def _reject_with_exactly_once(parsed: ParsedConfig, option_name: str, expected: str) -> NoReturn:
-    raise invalid_value(
-        parsed.name_of(option_name),
-        parsed.strings[option_name],
-        f"{expected} with deliveryGuarantee=exactly-once",
-    )
+def _reject(parsed: ParsedConfig, option_name: str, expected: str) -> NoReturn:
+    raise invalid_value(parsed.name_of(option_name), parsed.strings[option_name], expected)

@@ -102,7 +102,7 @@ class BatchProducer:
         self._rejected_sizes: dict[str, int] = {}  # by topic: the smallest batch that was rejected as too large
         self._buffered_bytes = 0
         self._deferred_bytes = 0  # of small batches that wait to share a request
-        self._written_ranges: dict[TopicPartition, WrittenRange] = {}
+        self.written_ranges: dict[TopicPartition, WrittenRange] = {}  # acknowledged since the last flush
         self._failure: KafkaDirectError | None = None
         self._closed = False
 
@@ -179,7 +179,7 @@ class BatchProducer:
             while self._incomplete_partitions:
                 self._wait()
                 self._run_once()
-        written, self._written_ranges = self._written_ranges, {}
+        written, self.written_ranges = self.written_ranges, {}
         return written
 
     def begin_transaction(self, assigned_id: AssignedProducerId | None = None) -> None:
@@ -522,8 +522,8 @@ class BatchProducer:
             del self._incomplete_partitions[partition]
         next_offset = NO_OFFSET if offset == NO_OFFSET else offset + batch.record_count
         written_range = WrittenRange(offset, next_offset, batch.record_count, len(batch.data))
-        previous_range = self._written_ranges.get(partition.topic_partition)
-        self._written_ranges[partition.topic_partition] = (
+        previous_range = self.written_ranges.get(partition.topic_partition)
+        self.written_ranges[partition.topic_partition] = (
             written_range if previous_range is None else previous_range.including(written_range)
         )
 
