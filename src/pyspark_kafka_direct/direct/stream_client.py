@@ -37,6 +37,7 @@ from pyspark_kafka_direct.planning.offset_resolution import (
     required_ends,
     required_lookups,
     resolve_positions,
+    times_without_record,
 )
 
 if TYPE_CHECKING:
@@ -219,6 +220,8 @@ def resolve_requested_positions(
     listed_offsets = cluster.offsets(lookups, isolation_level=isolation_level) if lookups else {}
     at_end = required_ends(positions, listed_offsets)
     latest = cluster.offsets(dict.fromkeys(at_end, LATEST), isolation_level=isolation_level) if at_end else {}
+    if again := times_without_record(positions, listed_offsets):
+        listed_offsets.update(cluster.offsets(again, isolation_level=isolation_level))
     starts = resolve_positions(positions, listed_offsets, latest, side="start", option=spec.option)
     return {tp: start.offset for tp, start in starts.items()}
 

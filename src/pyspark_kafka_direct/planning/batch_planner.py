@@ -2,7 +2,8 @@
 
 The order of the lookups matters: log start offsets first, timestamps next, ends last. So a start never lies below the
 log start offset that was returned, an offset found by timestamp never lies after the end, and a timestamp filter
-(``pushed_filters``) without a matching record applies to the whole planned range.
+(``pushed_filters``) without a matching record applies to the whole planned range. A timestamp without a record is
+requested again after the ends, because a record may have arrived before such an end.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from pyspark_kafka_direct.options.offset_specs import ResolvedOffset
 from pyspark_kafka_direct.planning.data_loss import clip_to_log, is_other_topic
 from pyspark_kafka_direct.planning.offset_range_calculator import split_ranges
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
-from pyspark_kafka_direct.planning.offset_resolution import positions_at, required_lookups, resolve_positions
+from pyspark_kafka_direct.planning.offset_resolution import (
+    positions_at,
+    required_lookups,
+    resolve_positions,
+    times_without_record,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -58,7 +64,7 @@ def plan_offset_specs(
     pushed: PushedFilters | None = None,
     raise_epoch_floors: Callable[[Collection[str]], None] | None = None,  # None: there is only one leader
 ) -> BatchPlan:
-    """Plan the records from ``start`` to ``end``; two to six lookups for any number of partitions."""
+    """Plan the records from ``start`` to ``end``; two to eight lookups for any number of partitions."""
     if not partitions:
         return BatchPlan(())
     # Check both specs against the assigned partitions before the first lookup.
@@ -68,14 +74,15 @@ def plan_offset_specs(
     # Starts that are not given depend on which records a leader has, and a deposed one may lack some.
     start_lookups = required_lookups(start_positions)
     earliest = _fetch_log_starts(partitions, fetch_offsets, raise_epoch_floors if start_lookups else None)
-    start_offsets_by_time = _offsets_by_timestamp(start_lookups, fetch_offsets)
-    end_offsets_by_time = _offsets_by_timestamp(required_lookups(end_positions), fetch_offsets)
+    start_offsets = {**earliest, **_fetch_times(start_lookups, fetch_offsets)}
+    end_offsets = {**earliest, **_fetch_times(required_lookups(end_positions), fetch_offsets)}
     latest = fetch_offsets(dict.fromkeys(partitions, LATEST))
 
-    starts = resolve_positions(
-        start_positions, {**earliest, **start_offsets_by_time}, latest, side="start", option=start.option
-    )
-    ends = resolve_positions(end_positions, {**earliest, **end_offsets_by_time}, latest, side="end", option=end.option)
+    start_offsets.update(_fetch_times(times_without_record(start_positions, start_offsets), fetch_offsets))
+    end_offsets.update(_fetch_times(times_without_record(end_positions, end_offsets), fetch_offsets))
+
+    starts = resolve_positions(start_positions, start_offsets, latest, side="start", option=start.option)
+    ends = resolve_positions(end_positions, end_offsets, latest, side="end", option=end.option)
     plan = _plan_ranges(
         [(tp, starts[tp], ends[tp]) for tp in sorted(partitions)],
         earliest=earliest,
@@ -170,9 +177,7 @@ def _fetch_log_starts(
     return fetch() if raise_epoch_floors is None else confirmed_starts(fetch, raise_epoch_floors)
 
 
-def _offsets_by_timestamp(
-    requested: Mapping[TopicPartition, int], fetch_offsets: OffsetLookup
-) -> Mapping[TopicPartition, int]:
+def _fetch_times(requested: Mapping[TopicPartition, int], fetch_offsets: OffsetLookup) -> Mapping[TopicPartition, int]:
     timestamps = {tp: lookup for tp, lookup in requested.items() if lookup >= 0}
     return fetch_offsets(timestamps) if timestamps else {}
 

@@ -58,9 +58,20 @@ def required_ends(
     }
 
 
+def times_without_record(
+    positions: Mapping[TopicPartition, FixedPosition], listed_offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return the times to request again after the ends: a record may have arrived before such an end."""
+    return {
+        tp: position.timestamp
+        for tp, position in positions.items()
+        if isinstance(position, AtTime) and listed_offsets.get(tp) == NO_RECORD
+    }
+
+
 def resolve_positions(
     positions: Mapping[TopicPartition, FixedPosition],
-    listed_offsets: Mapping[TopicPartition, int],  # the responses to required_lookups
+    listed_offsets: Mapping[TopicPartition, int],  # the responses to required_lookups and times_without_record
     latest: Mapping[TopicPartition, int],  # at least of required_ends
     *,
     side: RangeSide,
@@ -124,6 +135,10 @@ def resolve_start_offsets(
         if available_now_ends is None
         else {tp: available_now_ends[tp] for tp in at_end}
     )
+    listed_offsets = {
+        **listed_offsets,
+        **_fetch_offsets(offset_reader, times_without_record(positions, listed_offsets)),
+    }
     starts = resolve_positions(positions, listed_offsets, latest, side="start", option=spec.option)
     if available_now_ends is None:
         return {tp: start.offset for tp, start in starts.items()}
@@ -172,8 +187,10 @@ def _resolve(
         log_start, start = listed_offsets[tp], latest[tp] - position.count
         return ResolvedOffset(start, "last") if start > log_start else ResolvedOffset(log_start, "earliest")
     if isinstance(position, AtTime):
-        is_at_end = listed_offsets[tp] == NO_RECORD
-        return ResolvedOffset(latest[tp], "latest") if is_at_end else ResolvedOffset(listed_offsets[tp], "timestamp")
+        found = listed_offsets[tp]
+        # A record that was found last may have arrived after the end was requested.
+        is_at_end = found == NO_RECORD or (tp in latest and found >= latest[tp])
+        return ResolvedOffset(latest[tp], "latest") if is_at_end else ResolvedOffset(found, "timestamp")
     if position == LATEST:
         return ResolvedOffset(latest[tp], "latest")
     return ResolvedOffset(listed_offsets[tp], "earliest") if position == EARLIEST else ResolvedOffset(position, "given")

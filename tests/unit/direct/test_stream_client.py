@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
@@ -21,9 +21,11 @@ from pyspark_kafka_direct.direct.stream_client import (
     resolve_requested_positions,
 )
 from pyspark_kafka_direct.errors import AuthorizationError, InvalidOffsetsError
-from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.options import option_messages
 from pyspark_kafka_direct.options.kafka_params import parse_kafka_params
+from pyspark_kafka_direct.options.offset_specs import OffsetSpec
+from pyspark_kafka_direct.options.positions import AtTime
 from pyspark_kafka_direct.options.settings import PIDGains
 from pyspark_kafka_direct.planning.backpressure import PIDRateEstimator
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
@@ -218,6 +220,20 @@ def test_given_offsets_take_precedence_over_timestamps(cluster: UnitCluster) -> 
         assert starts(cluster, params, {A: 7, B: None}) == expected
     assert starts(cluster, {"startingTimestamp": "9000"}, {A: 7, B: 8}) == {A: 7, B: 8}
     assert starts(cluster, {"startingOffsetsByTimestamp": '{"t":9000}'}, {A: 7, B: 8}) == {A: 7, B: 8}
+
+
+def test_a_record_that_arrives_while_a_start_is_resolved_is_not_skipped(cluster: UnitCluster) -> None:
+    client = cluster.client()
+    fetch_offsets = client.offsets
+
+    def offsets(requested: Mapping[TopicPartition, int], **options: Any) -> dict[TopicPartition, int]:
+        if LATEST in requested.values():
+            cluster.cluster.append(A, [b"value"], timestamp=4000)
+        return fetch_offsets(requested, **options)
+
+    client.offsets = offsets  # type: ignore[assignment, method-assign]
+    times = OffsetSpec(others=AtTime(3500, "latest"))
+    assert resolve_requested_positions(times, {A: None, B: None}, client, "read_committed") == {A: 3, B: 2}
 
 
 def test_a_stream_starts_at_times_before_now(cluster: UnitCluster) -> None:

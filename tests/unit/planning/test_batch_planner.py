@@ -19,10 +19,14 @@ from pyspark_kafka_direct.options.offset_specs import (
 )
 from pyspark_kafka_direct.options.positions import BeforeNow, LastOffsets
 from pyspark_kafka_direct.options.subscription import SubscribeStrategy
+from pyspark_kafka_direct.planning.batch_planner import plan_offset_specs
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
+from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD
 from pyspark_kafka_direct.planning.pushed_filters import Comparison, PushedFilters, push_filters
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.unit.planning.planner_cluster import NewCluster, PlannerCluster
 
     from pyspark_kafka_direct.planning.batch_planner import BatchPlan
@@ -151,7 +155,7 @@ def test_mismatches_are_found_before_the_first_lookup(
     ("start", "end", "expected"),
     [
         (AT_EARLIEST, AT_LATEST, [EARLIEST, LATEST]),
-        (at_time(5, "latest"), at_time(6, "latest"), [EARLIEST, 5, 6, LATEST]),
+        (at_time(5, "latest"), at_time(6, "latest"), [EARLIEST, 5, 6, LATEST, 5, 6]),  # again in the empty partition
     ],
 )
 def test_lookups_are_few_and_in_order(
@@ -282,3 +286,28 @@ def test_retention_passes_the_start_of_the_last_offsets(brokers: PlannerCluster)
     """All of a partition: as with earliest, records that are deleted before they are read are no loss."""
     plan = batch_plan(brokers, OffsetSpec(others=LastOffsets(5)))
     assert [each.topic_partition for each in plan.from_earliest] == [T1]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (at_time(50, "latest"), AT_LATEST, (5, 6)),
+        (at_time(50), AT_LATEST, (5, 6)),
+        (AT_EARLIEST, at_time(50), (0, 5)),
+        (OffsetSpec(others=BeforeNow(50)), OffsetSpec(others=BeforeNow(50)), None),
+    ],
+)
+def test_a_record_that_arrives_before_the_end_is_requested(
+    brokers: PlannerCluster, start: OffsetSpec, end: OffsetSpec, expected: tuple[int, int] | None
+) -> None:
+    """It was skipped although it is new enough, or read although it lies after the end."""
+    has_arrived = False
+
+    def fetch_offsets(requested: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        nonlocal has_arrived
+        has_arrived |= LATEST in requested.values()
+        found = {EARLIEST: 0, LATEST: 6}
+        return {tp: found.get(lookup, 5 if has_arrived else NO_RECORD) for tp, lookup in requested.items()}
+
+    plan = plan_offset_specs(start, end, [T0], fetch_offsets, brokers.settings(), now_ms=100)
+    assert [(each.from_offset, each.until_offset) for each in plan.ranges] == ([] if expected is None else [expected])

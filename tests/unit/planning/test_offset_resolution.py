@@ -20,14 +20,15 @@ from pyspark_kafka_direct.planning.offset_resolution import (
     required_lookups,
     resolve_known_start_offsets,
     resolve_positions,
+    resolve_start_offsets,
     start_is_reproducible,
     start_may_change,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pyspark_kafka_direct.options.positions import Position
+    from pyspark_kafka_direct.options.positions import NoMatchStrategy, Position
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 PARTITIONS = [A0, A1, B0]
@@ -184,3 +185,22 @@ def test_the_start_of_an_earlier_run_may_name_partitions_that_are_missing_now() 
         start = OffsetSpec({A0: 0, B0: 5, TopicPartition("c", 0): LATEST}, {"a": EARLIEST})
         assert resolve_known_start_offsets(start, [A0, A1], brokers.reader()) == {A0: 0, A1: 3, B0: 5}
         assert resolve_known_start_offsets(at_time(10), [A0, A1], brokers.reader()) == {}
+
+
+@pytest.mark.parametrize("on_no_match", ["error", "latest"])
+def test_a_stream_does_not_skip_a_record_that_arrives_while_its_start_is_resolved(on_no_match: NoMatchStrategy) -> None:
+    with PlannerCluster(3, topic="a") as brokers:
+        reader = brokers.reader()
+        fetch_offsets = reader.offsets
+
+        def offsets(requested: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+            if LATEST in requested.values():
+                brokers.cluster.append(A0, [b"value"], timestamp=60)
+                brokers.cluster.append(A0, [b"value"], timestamp=70)
+            return fetch_offsets(requested)
+
+        reader.offsets = offsets  # type: ignore[method-assign]
+        assert resolve_start_offsets(at_time(50, on_no_match), [A0], reader) == {A0: 3}
+        assert resolve_start_offsets(at_time(90, "latest"), [A0], reader) == {A0: 7}
+        # With Trigger.AvailableNow, the record is left for the next run.
+        assert resolve_start_offsets(at_time(50), [A0], reader, {A0: 2}) == {A0: 2}
