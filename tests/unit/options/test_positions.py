@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -22,9 +23,16 @@ from pyspark_kafka_direct.options.offset_specs import (
     parse_timestamps_by_partition,
 )
 from pyspark_kafka_direct.options.positions import AtTime, BeforeNow, LastOffsets, Position, parse_position, parse_time
+from pyspark_kafka_direct.options.read_options import (
+    parse_batch_options,
+    parse_continuous_options,
+    parse_stream_options,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from pyspark_kafka_direct.options.settings import ReadSettings
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 SIX = 1_795_845_600_000  # 2026-11-28T06:00Z
@@ -258,3 +266,33 @@ def test_a_start_that_is_seen_to_be_after_the_end(start: str, end: str, message:
 )
 def test_other_starts_and_ends_are_compared_when_they_are_resolved(start: str, end: str) -> None:
     check_start_and_end(parse_offset_spec(start, "startingOffsets"), parse_offset_spec(end, "endingOffsets"))
+
+
+@pytest.mark.parametrize("parse_options", [parse_batch_options, parse_stream_options, parse_continuous_options])
+def test_a_given_strategy_applies_to_all_times(parse_options: Callable[[dict[str, str]], ReadSettings]) -> None:
+    def start(**options: str) -> object:
+        return parse_options({"kafka.bootstrap.servers": "b:1", "subscribe": "a", **options}).source.start
+
+    error = {"startingOffsetsByTimestampStrategy": "error"}
+    hour = BeforeNow(3_600_000)
+    for name in ("startingOffsets", "startingTimestamp"):
+        assert start(**{name: "-1h"}) == OffsetSpec(others=hour)
+        assert start(**{name: "-1h"}, **error) == OffsetSpec(others=replace(hour, on_no_match="error"))
+    assert start(startingOffsets='{"a":"-1h"}', **error) == OffsetSpec({}, {"a": replace(hour, on_no_match="error")})
+
+
+def test_both_ends_of_a_batch_may_be_times() -> None:
+    servers = {"kafka.bootstrap.servers": "b:1", "subscribe": "a"}
+    found = parse_batch_options({**servers, "startingOffsets": "-2h", "endingOffsets": "now"}).source
+    assert (found.start, found.end) == (OffsetSpec(others=BeforeNow(7_200_000)), OffsetSpec(others=LATEST))
+    found = parse_batch_options({**servers, "startingTimestamp": "-2h", "endingTimestamp": "-1h"}).source
+    assert found.end == OffsetSpec(others=BeforeNow(3_600_000))
+    for options, message in (
+        ({"startingOffsets": "now"}, "cannot be latest"),
+        ({"endingOffsets": "last 5"}, "cannot be 'last N'"),
+        ({"startingTimestamp": "-1h", "endingTimestamp": "-2h"}, "start -1h"),
+        ({"startingOffsets": "2026-11-28T06:00"}, "has no zone: write 2026-11-28T06:00Z"),
+        ({"startingTimestamp": "2026-11-28T06:00"}, "has no zone: write 2026-11-28T06:00Z"),
+    ):
+        with pytest.raises((OptionError, InvalidOffsetsError), match=message):
+            parse_batch_options({**servers, **options})
