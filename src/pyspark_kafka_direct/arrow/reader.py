@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -12,7 +11,7 @@ from pyspark_kafka_direct.arrow.arguments import merged_arguments
 from pyspark_kafka_direct.arrow.arrow_slice import ArrowSlice, open_slice
 from pyspark_kafka_direct.arrow.slice_reads import Order
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.options.read_options import parse_slice_arguments
 from pyspark_kafka_direct.options.subscription import parse_subscribe, pattern_strategy
@@ -82,7 +81,7 @@ def read_arrow(
         raise OptionError("topics is a list of OffsetRange, which defines what is read; remove start and end")
     names = checked_columns(columns, "columns")
     settings = parse_slice_arguments(
-        given, selection, _position("start", start, "earliest"), _position("end", end, "now")
+        given, selection, "earliest" if start is None else start, "now" if end is None else end
     )
     for warning in settings.warnings:
         warn_once(warning)
@@ -96,27 +95,6 @@ def _check_reading(threads: object, order: object, limit: object) -> None:
             raise OptionError(f"{name} must be an integer of at least {least}, got {value!r}")
     if order not in get_args(Order):
         raise OptionError(f"order must be {' or '.join(get_args(Order))}, got {order!r}")
-
-
-def _position(argument: str, position: Position | None, default: str) -> object:
-    """Return a position as it is given in an option."""
-    if position is None:
-        return default
-    if not isinstance(position, Mapping):
-        return position
-    entries: dict[str, Any] = {}
-    for name, entry in position.items():
-        if isinstance(name, TopicPartition):
-            entries.setdefault(name.topic, {})[name.partition] = entry
-        else:
-            entries[name] = entry
-    try:
-        return json.dumps(entries, default=datetime.isoformat)
-    except TypeError:
-        raise OptionError(
-            f"{argument} must be a dict of topics, or of TopicPartition, with offsets or other positions, got "
-            f"{position!r}"
-        ) from None
 
 
 def _selection(topics: object) -> SubscriptionStrategy | tuple[OffsetRange, ...]:

@@ -18,9 +18,11 @@ The others are our own. All words may also be values in JSON:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import (
@@ -46,7 +48,7 @@ from pyspark_kafka_direct.options.positions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
 
@@ -118,12 +120,16 @@ class _ParsePosition(Protocol):
 
 
 def parse_offset_spec(value: object, option: str, on_no_match: NoMatchStrategy = "latest") -> OffsetSpec:
-    """Parse ``startingOffsets`` or ``endingOffsets``; in Python, a ``datetime`` or ``timedelta`` is possible, too."""
+    """Parse ``startingOffsets`` or ``endingOffsets``; Python also has dicts, ``datetime`` and ``timedelta``."""
     parse_word = partial(parse_position, at_time=on_no_match, before_now=on_no_match)
     try:
-        if isinstance(value, str) and value.lstrip().startswith("{"):
-            return _parse_map(value, option, partial(_parse_offset, parse_word=parse_word), parse_shared=parse_word)
-        return OffsetSpec(others=parse_word(value), option=option)
+        if isinstance(value, Mapping):
+            topics = _by_topic(value)
+        elif isinstance(value, str) and value.lstrip().startswith("{"):
+            topics = topics_from_json(value)
+        else:
+            return OffsetSpec(others=parse_word(value), option=option)
+        return _parse_map(topics, option, partial(_parse_offset, parse_word=parse_word), parse_shared=parse_word)
     except ValueError as error:
         is_committed = isinstance(value, str) and value.strip().lower() == "committed"  # a stream parses it before
         reason = "; only streams start at committed offsets" if is_committed else f": {error}"
@@ -133,7 +139,7 @@ def parse_offset_spec(value: object, option: str, on_no_match: NoMatchStrategy =
 def parse_timestamps_by_partition(text: str, option: str, on_no_match: NoMatchStrategy | None = None) -> OffsetSpec:
     """Parse ``startingOffsetsByTimestamp`` or ``endingOffsetsByTimestamp``."""
     try:
-        return _parse_map(text, option, partial(parse_time, on_no_match=on_no_match))
+        return _parse_map(topics_from_json(text), option, partial(parse_time, on_no_match=on_no_match))
     except ValueError as error:
         raise OptionError(f"{option} must be {_TIMES_BY_PARTITION_FORM}, got {text!r}: {error}") from None
 
@@ -160,7 +166,9 @@ def check_start_and_end(start: OffsetSpec, end: OffsetSpec) -> None:
         _check_same_partitions(start, end)
     starts, ends = start.by_name(), end.by_name()
     # A position for several partitions is compared with one for the same partitions.
-    for name in sorted(starts.keys() & ends.keys(), key=str):
+    have_same_keys = start.partitions.keys() == end.partitions.keys() and start.topics.keys() == end.topics.keys()
+    names = starts.keys() & ends.keys() if have_same_keys else start.partitions.keys() & end.partitions.keys()
+    for name in sorted(names, key=str):
         if _is_after(starts[name], ends[name]):
             tp = name if isinstance(name, TopicPartition) else None
             raise InvalidOffsetsError(
@@ -208,8 +216,30 @@ def precedence_warnings(parsed: ParsedConfig, names: Sequence[str]) -> list[str]
     return [ignored_warning(parsed.source, name, f"{given_names[0]} takes precedence") for name in given_names[1:]]
 
 
+def _by_topic(positions: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return a dict of Python, whose keys are topics and topic-partitions, in the form of JSON."""
+    topics: dict[str, Any] = {}
+    for name, entry in positions.items():
+        if name == _REST:
+            topics[_REST] = entry
+            continue
+        added: Mapping[Any, Any] = entry if isinstance(entry, Mapping) else {_REST: entry}
+        if isinstance(name, TopicPartition):
+            topic, added = name.topic, {name.partition: entry}
+        elif isinstance(name, str) and name:
+            topic = name
+        else:
+            raise ValueError(f"{name!r} is neither a topic nor a TopicPartition")
+        known = topics.setdefault(topic, {})
+        for partition, position in added.items():
+            if str(partition) in known:
+                raise ValueError(f"topic {topic!r}: partition {partition} occurs twice")
+            known[str(partition)] = position
+    return topics
+
+
 def _parse_map(
-    text: str,
+    entries: Mapping[str, Any],  # by topic
     option: str,
     parse_value: _ParsePosition,
     parse_shared: _ParsePosition | None = None,  # for several partitions, which do not share a number; None: they do
@@ -217,7 +247,7 @@ def _parse_map(
     """Parse positions by topic and partition."""
     partitions: dict[TopicPartition, Position] = {}
     topics: dict[str, Position] = {}
-    for topic, entry in topics_from_json(text).items():
+    for topic, entry in entries.items():
         if topic == _REST or isinstance(entry, str) or (parse_shared is None and not isinstance(entry, dict)):
             topics[topic] = (parse_shared or parse_value)(entry, f" for topic {topic!r}")
             continue
@@ -232,7 +262,7 @@ def _parse_map(
 
 def _parse_offset(value: object, where: str = "", *, parse_word: _ParsePosition) -> Position:
     offset = int64_from_json(value)
-    if offset is None and isinstance(value, str):
+    if offset is None and isinstance(value, str | datetime | timedelta):
         return parse_word(value, where)
     if offset is None:
         raise ValueError(f"{value!r} is not a 64-bit integer{where}")

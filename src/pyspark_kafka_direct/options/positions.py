@@ -22,7 +22,7 @@ NoMatchStrategy: TypeAlias = Literal["error", "latest"]
 KEYWORDS: Final = {"earliest": EARLIEST, "latest": LATEST, "now": LATEST}
 TIMES_FORM: Final = "a time such as 2026-11-28T06:00Z or -1h"
 
-_LAST_OFFSETS: Final = re.compile(r"last ?(.*)")
+_LAST_OFFSETS: Final = re.compile(r"last(?: (.*)|([0-9].*))?")  # but not "lastest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def parse_position(
     if word in KEYWORDS:
         return KEYWORDS[word]
     if match := _LAST_OFFSETS.fullmatch(word):
-        count = int64_from_json(match[1])
+        count = int64_from_json(match[1] or match[2])
         if count is None or count < 1:
             raise ValueError(
                 f"{value!r}{where} does not say how many offsets of each partition to read, such as 'last 1000'"

@@ -86,9 +86,11 @@ def pattern_strategy(pattern: re.Pattern[str], option: str) -> SubscribePatternS
     """Return the selection by a pattern of Python, which is matched in bounded time, with the syntax of Java's."""
     if not isinstance(pattern.pattern, str) or not pattern.pattern:
         raise OptionError(f"{option} must be a pattern of a string that is not empty, got {pattern!r}")
+    if pattern.flags & re.VERBOSE:
+        raise OptionError(f"{option}: re.VERBOSE is not supported; write the pattern without comments and white space")
     # Topic names are ASCII and have one line, so no other flag makes a difference.
-    flags = "".join(letter for letter, flag in (("i", re.IGNORECASE), ("x", re.VERBOSE)) if pattern.flags & flag)
-    return SubscribePatternStrategy(TopicPattern(f"(?{flags})" * bool(flags) + pattern.pattern, option))
+    ignore_case = "(?i)" if pattern.flags & re.IGNORECASE else ""
+    return SubscribePatternStrategy(TopicPattern(ignore_case + pattern.pattern, option))
 
 
 def _check_topic_names(names: Collection[str], option: str) -> None:

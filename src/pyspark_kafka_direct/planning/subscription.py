@@ -57,7 +57,7 @@ def select_partitions(
         case SubscribePatternStrategy(pattern):
             candidates = [name for name in topics if name not in internal]
             names = tuple(pattern.occurs_in(candidates))
-            warnings = () if names else (f"subscribePattern={pattern.text!r} matches none of {len(candidates)} topics",)
+            warnings = () if names else (f"{pattern.option}={pattern.text!r} matches none of {len(candidates)} topics",)
             return SelectedPartitions(_all_partitions(names, topics), warnings)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -105,6 +106,7 @@ def test_positions(text: object, position: Position) -> None:
         ("last \u0661", "does not say how many offsets"),
         (f"last {MAX_OFFSET + 1}", "does not say how many offsets"),
         ("earlist", "did you mean 'earliest'"),
+        ("lastest", "did you mean 'latest'"),
         ("2026-02-30T06:00Z", "is not a time: day"),
         ("2026-11-28T25:00Z", "is not a time: hour"),
         ("1969-12-31T23:59Z", "is not a time from 1970"),
@@ -206,6 +208,45 @@ def test_positions_of_topics_and_partitions() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "positions",
+    [
+        {A0: 5, "a": "earliest"},
+        {"a": "earliest", A0: 5},
+        {A0: 5, "a": {"*": "earliest"}},
+        {"a": {"*": "earliest"}, A0: 5},
+        {"a": {0: 5, "*": "earliest"}},
+    ],
+)
+def test_a_dict_names_partitions_with_their_topic_or_alone(positions: dict[Any, Any]) -> None:
+    before = copy.deepcopy(positions)
+    assert parse_offset_spec(positions, "start") == OffsetSpec({A0: 5}, {"a": EARLIEST})
+    assert positions == before
+
+
+def test_times_of_python_in_a_dict() -> None:
+    six = datetime(2026, 11, 28, 6, tzinfo=UTC)
+    assert parse_offset_spec({A0: -timedelta(hours=1), "b": six, "*": -timedelta(days=1)}, "start") == OffsetSpec(
+        {A0: BeforeNow(3_600_000)}, {"b": AtTime(SIX, "latest")}, BeforeNow(86_400_000)
+    )
+
+
+@pytest.mark.parametrize(
+    ("positions", "reason"),
+    [
+        ({A0: 5, "a": {"0": 6}}, "topic 'a': partition 0 occurs twice"),
+        ({"a": {0: 5, "0": 6}}, "topic 'a': partition 0 occurs twice"),
+        ({"a": 5}, "5 for '*' of topic 'a' is not a position"),
+        ({"*": {"0": 5}}, "{'0': 5} for topic '*' is not a position"),
+        ({("a", 0): 5}, "('a', 0) is neither a topic nor a TopicPartition"),
+        ({A0: timedelta(hours=1)}, "is not before now"),
+    ],
+)
+def test_malformed_dicts(positions: dict[Any, Any], reason: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(reason)):
+        parse_offset_spec(positions, "start")
+
+
 def test_times_of_topics_and_partitions() -> None:
     text = '{"a":{"0":5,"*":"-1h"},"b":6,"*":"2026-11-28T06:00Z"}'
     assert parse_timestamps_by_partition(text, "startingOffsetsByTimestamp") == OffsetSpec(
@@ -262,7 +303,15 @@ def test_a_start_that_is_seen_to_be_after_the_end(start: str, end: str, message:
 
 @pytest.mark.parametrize(
     ("start", "end"),
-    [("-2h", "-1h"), ("-1h", "-1h"), ("-1h", "2020-01-01T00:00Z"), ("last 5", "now"), ('{"*":"-1h"}', '{"a":"-2h"}')],
+    [
+        ("-2h", "-1h"),
+        ("-1h", "-1h"),
+        ("-1h", "2020-01-01T00:00Z"),
+        ("last 5", "now"),
+        ('{"*":"-1h"}', '{"a":"-2h"}'),
+        ('{"a":"earliest","*":"-1h"}', '{"b":"now","*":"-2h"}'),  # of a until -2h, of b from -1h
+        ('{"a":{"0":"earliest","*":"-1h"}}', '{"a":{"1":"now","*":"-2h"}}'),
+    ],
 )
 def test_other_starts_and_ends_are_compared_when_they_are_resolved(start: str, end: str) -> None:
     check_start_and_end(parse_offset_spec(start, "startingOffsets"), parse_offset_spec(end, "endingOffsets"))
