@@ -132,6 +132,13 @@ def test_headers_of_polars(cluster: SliceCluster) -> None:
     assert cluster.read("u", columns=["headers"]).read_all().to_pylist() == [{"headers": [{"key": "h", "value": b"x"}]}]
 
 
+def test_without_acknowledgements_there_are_no_offsets(cluster: SliceCluster) -> None:
+    result = cluster.write("u", pa.table({"value": ["a", "b"]}), acks="0", **{"enable.idempotence": "false"})
+    size = result.bytes
+    assert result == WriteResult(2, size, {U0: WrittenPartition(2, None, None, size)})
+    assert values(cluster, "u") == [b"a", b"b"]
+
+
 def test_no_data_is_written(cluster: SliceCluster) -> None:
     empty: list[Any] = [[], iter([]), pa.table({"value": pa.array([], pa.string())})]
     for data in empty:
@@ -286,6 +293,12 @@ def test_a_broker_that_fails_is_an_error(cluster: SliceCluster) -> None:
         (pl.Series([1]), {}, OptionError, "data must be .*Series"),
         (ROWS, {"topic": 5}, OptionError, "topic and transactional_id are names or None, got 5 and None"),
         (ROWS, {"transactional_id": ""}, OptionError, "topic and transactional_id are names or None"),
+        (
+            pa.table({"value": ["a"] * 3, "topic": ["t", "u", None]}),
+            {"topic": None},
+            ColumnError,
+            "contains a null topic.*row 2 of the task",
+        ),
         (ROWS, {"topic": None}, ColumnError, "topic option required when no 'topic' attribute is present"),
         (ROWS, {"topic": "a b"}, OptionError, "topic"),
         (ROWS, {"topic": "missing"}, TopicNotFoundError, "Topic 'missing' does not exist"),
