@@ -139,6 +139,9 @@ def test_a_time_without_a_zone_shows_both_readings(value: object) -> None:
 def test_a_date_has_no_zone_either() -> None:
     with pytest.raises(ValueError, match=r"write 2026-11-28T00:00Z .* or 2026-11-28T00:00\+05:30"):
         parse_position("2026-11-28")
+    for seconds in ("06:00:30", "06:00:00.250000"):
+        with pytest.raises(ValueError, match=rf"write 2026-11-28T{seconds}Z if"):
+            parse_position(f"2026-11-28T{seconds}")
 
 
 @given(COUNTS, st.sampled_from(sorted(UNITS)), SPACES, st.booleans())
