@@ -309,6 +309,7 @@ def test_a_start_that_is_seen_to_be_after_the_end(start: str, end: str, message:
     [
         ("-2h", "-1h"),
         ("-1h", "-1h"),
+        ("2026-11-28T06:00Z", "2026-11-28T06:00Z"),
         ("-1h", "2020-01-01T00:00Z"),
         ("last 5", "now"),
         ('{"*":"-1h"}', '{"a":"-2h"}'),
