@@ -30,11 +30,11 @@ def type_name(data_type: pa.DataType) -> str:
     if name is not None:
         return name
     if types.is_struct(data_type):
-        return f"struct<{','.join(f'{field.name}:{type_name(field.type)}' for field in data_type)}>"
-    if types.is_list(data_type) or types.is_large_list(data_type):
-        return f"array<{type_name(data_type.value_type)}>"
+        return f"struct<{','.join(f'{field.name}:{_nested_name(field.type)}' for field in data_type)}>"
+    if types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type):
+        return f"array<{_nested_name(data_type.value_type)}>"
     if types.is_map(data_type):
-        return f"map<{type_name(data_type.key_type)},{type_name(data_type.item_type)}>"
+        return f"map<{_nested_name(data_type.key_type)},{_nested_name(data_type.item_type)}>"
     if types.is_decimal128(data_type):
         return f"decimal({data_type.precision},{data_type.scale})"
     if types.is_timestamp(data_type):
@@ -42,6 +42,15 @@ def type_name(data_type: pa.DataType) -> str:
     if types.is_duration(data_type):
         return "interval day to second"
     return "binary" if types.is_fixed_size_binary(data_type) else str(data_type)
+
+
+def without_dictionary(data_type: pa.DataType) -> pa.DataType:
+    """Return the type of the values of a dictionary; a type within another one is written like it."""
+    return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
+
+
+def _nested_name(data_type: pa.DataType) -> str:
+    return type_name(without_dictionary(data_type))
 
 
 def spark_struct(data_type: pa.DataType) -> str | None:

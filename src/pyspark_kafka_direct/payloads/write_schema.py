@@ -23,14 +23,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from pyspark_kafka_direct.errors import ColumnError
 from pyspark_kafka_direct.options.hints import listed
-from pyspark_kafka_direct.payloads.type_names import type_name
+from pyspark_kafka_direct.payloads.type_names import type_name, without_dictionary
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+    import pyarrow as pa
 
 _TYPES: Final = {
     "topic": ("string",),
@@ -112,6 +112,14 @@ def unsupported_type(name: str, shown: str) -> ColumnError:
     )
 
 
+def unsupported_json_type(column: str, path: str, shown: str) -> ColumnError:
+    """Return the error of a part of a column that cannot be written."""
+    return ColumnError(
+        f"{column} attribute: {path} is {shown}, which is not written as JSON: cast it to string in the query, or "
+        "write to_json(...)"
+    )
+
+
 def _check_type(name: str, actual: pa.DataType, *, takes_local_times: bool) -> None:
     """Raise an error if a column cannot have a type; keys and values that are nested are written as JSON."""
     shown = type_name(actual)
@@ -125,8 +133,7 @@ def _check_type(name: str, actual: pa.DataType, *, takes_local_times: bool) -> N
 
 def _check_json_type(column: str, path: str, actual: pa.DataType) -> None:
     """Raise an error if a type cannot be encoded as JSON."""
-    if pa.types.is_dictionary(actual):
-        actual = actual.value_type
+    actual = without_dictionary(actual)
     shown = type_name(actual)
     if shown.startswith("struct<"):
         for field in actual:
@@ -134,7 +141,7 @@ def _check_json_type(column: str, path: str, actual: pa.DataType) -> None:
     elif shown.startswith("array<"):
         _check_json_type(column, f"{path}.element", actual.value_type)
     elif shown.startswith("map<"):
-        key = type_name(actual.key_type)
+        key = type_name(without_dictionary(actual.key_type))
         if key.partition("(")[0] not in _JSON_KEYS:
             raise ColumnError(
                 f"{column} attribute: the keys of the map {path} are {key}, which are no names of fields in JSON: cast "
@@ -142,7 +149,4 @@ def _check_json_type(column: str, path: str, actual: pa.DataType) -> None:
             )
         _check_json_type(column, f"{path}.value", actual.item_type)
     elif shown.partition("(")[0] not in _JSON_SCALARS:
-        raise ColumnError(
-            f"{column} attribute: {path} is {shown}, which is not written as JSON: cast it to string in the query, or "
-            "write to_json(...)"
-        )
+        raise unsupported_json_type(column, path, shown)

@@ -7,6 +7,8 @@ import pytest
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    CalendarIntervalType,
+    CharType,
     DataType,
     DayTimeIntervalType,
     DoubleType,
@@ -20,6 +22,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
     VariantType,
+    YearMonthIntervalType,
 )
 
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema
@@ -30,6 +33,7 @@ from pyspark_kafka_direct.payloads.write_schema import WriteSchema
 from pyspark_kafka_direct.payloads.write_schema import resolve_write_schema as resolve_arrow_write_schema
 from pyspark_kafka_direct.records import COLUMNS, arrow_schema
 
+NAMES = pa.dictionary(pa.int32(), pa.string())
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 
@@ -153,6 +157,8 @@ class TestArrow:
             ("timestamp", pa.timestamp("s")),
             ("timestamp", pa.timestamp("ns", "Europe/Berlin")),
             ("headers", pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))),
+            ("headers", pa.list_(pa.struct([("key", NAMES), ("value", pa.binary())]), 2)),
+            ("value", pa.map_(NAMES, NAMES)),
         ],
         ids=str,
     )
@@ -223,6 +229,13 @@ def test_nested_columns_are_written_as_json(kind: DataType) -> None:
         (StructType([StructField("v", VariantType())]), r"value\.v is variant, which is not written as JSON: cast it"),
         (ArrayType(DayTimeIntervalType()), r"value\.element is interval day to second, which is not written as JSON"),
         (MapType(StringType(), DayTimeIntervalType()), r"value\.value is interval"),
+        # These have no Arrow type.
+        (
+            StructType([StructField("a", ArrayType(StructType([StructField("y", YearMonthIntervalType())])))]),
+            r"value\.a\.element\.y is interval year to month, which is not written as JSON: cast it to string",
+        ),
+        (MapType(StringType(), CharType(3)), r"value\.value is char\(3\), which is not written as JSON"),
+        (CalendarIntervalType(), "value attribute unsupported type interval. value must be a"),
         (MapType(BinaryType(), LongType()), "the keys of the map value are binary, .* cast them to string"),
         (MapType(ArrayType(LongType()), LongType()), "the keys of the map value are array<bigint>"),
     ],
