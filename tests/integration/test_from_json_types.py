@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import col, from_json
@@ -19,9 +19,11 @@ from tests.unit.payloads.test_ddl import VALID
 
 from pyspark_kafka_direct import functions
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.payloads.ddl import arrow_type, as_type, checked_type, is_type
 from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder, is_variant
 from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
+from pyspark_kafka_direct.payloads.spark.payload_schema import decoded_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -266,9 +268,20 @@ def test_the_check_of_ddl_rejects_nothing_that_spark_accepts(spark: SparkSession
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ddl=st.recursive(st.sampled_from(SCALARS), nested_types, max_leaves=8))
+@example("map<void, int>")
+@example("a time without time zone")
 def test_arrow_types_are_those_of_spark(spark: SparkSession, ddl: str) -> None:
     check_arrow_type(ddl)
     check_arrow_type(f"a {ddl}, b int")
+
+
+def test_a_timestamp_has_the_type_that_the_session_gives_it(spark: SparkSession) -> None:
+    payloads = PayloadSettings(SidePayload("key"), SidePayload("value", "json", schema="t timestamp"))
+    for timestamp_type, time_zone in (("TIMESTAMP_NTZ", None), ("TIMESTAMP_LTZ", "UTC")):
+        with setting(spark, "spark.sql.timestampType", timestamp_type):
+            found = decoded_columns(["value"], payloads)
+        assert found is not None
+        assert found.schema.field("value").type == pa.struct({"t": pa.timestamp("us", time_zone)})
 
 
 def test_the_schema_of_from_json_is_named(spark: SparkSession) -> None:

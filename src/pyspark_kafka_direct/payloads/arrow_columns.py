@@ -13,7 +13,7 @@ from pyspark_kafka_direct.payloads.payload_format import UnexpectedTypeError, pa
 from pyspark_kafka_direct.payloads.type_names import type_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
     from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
@@ -23,7 +23,19 @@ ERROR_TYPE: Final = pa.struct(
 )
 
 
-def decoded_columns(columns: Sequence[str], settings: PayloadSettings, time_zone: str = "UTC") -> DecodedColumns | None:
+def option_type(payload: SidePayload) -> pa.DataType:
+    """Return the type of a column in an API that has no ``.schema()``."""
+    from pyspark_kafka_direct.payloads.ddl import arrow_type
+
+    return arrow_type(payload_format(payload.format).spark_type(payload), payload.schema_option)
+
+
+def decoded_columns(
+    columns: Sequence[str],
+    settings: PayloadSettings,
+    time_zone: str = "UTC",
+    find_type: Callable[[SidePayload], pa.DataType] = option_type,
+) -> DecodedColumns | None:
     """Return what is decoded, or None if nothing. The schemas of a registry are part of the settings already.
 
     The columns are those of Kafka records, and perhaps ``_error``. ``time_zone`` is that of timestamps without an
@@ -41,7 +53,7 @@ def decoded_columns(columns: Sequence[str], settings: PayloadSettings, time_zone
     for index, column in enumerate(record_columns):
         payload = settings.side(column)
         if payload is not None:
-            field = pa.field(column, _option_type(payload))
+            field = pa.field(column, find_type(payload))
             check_payload_type(payload, field, settings)
             schema = schema.set(index, field)
     if ERROR_COLUMN in columns:
@@ -96,10 +108,3 @@ def _check_mode(name: str, settings: PayloadSettings) -> None:
             f"schema: {name!r} has malformed records, of which mode={settings.mode} returns none; set mode=PERMISSIVE, "
             f"or remove {name!r}."
         )
-
-
-def _option_type(payload: SidePayload) -> pa.DataType:
-    """Return the type of a column in an API that has no ``.schema()``."""
-    from pyspark_kafka_direct.payloads.ddl import arrow_type
-
-    return arrow_type(payload_format(payload.format).spark_type(payload), payload.schema_option)

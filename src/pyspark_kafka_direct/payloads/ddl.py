@@ -71,6 +71,7 @@ _AFTER_TYPE: Final = (
 _COLLATION: Final = r"(collate \S+( \. \S+)*)? *"
 _MODIFIERS: Final = {
     "interval": r"((?P<days>day|hour|minute|second)( to (hour|minute|second))?|(year|month)( to month)?)? *",
+    "time": "(without time zone)? *",
     "timestamp": "((without|with local) time zone)? *",
     **dict.fromkeys(("string", *_WITH_LENGTH), _COLLATION),
 }
@@ -193,6 +194,8 @@ class _Parser:
             found = pa.list_(self._type(is_field=False).with_name("element"))
         else:
             key = self._type(is_field=False).with_name("key").with_nullable(False)
+            if key.type == pa.null():
+                self._without(f"{self._field()}: keys of a map cannot be void")
             self._expect(",")
             found = pa.map_(key, self._type(is_field=False).with_name("value"))
         self._expect(">")

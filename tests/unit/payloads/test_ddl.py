@@ -110,6 +110,7 @@ def test_a_struct_may_be_empty() -> None:
         ("a timestamp, b timestamp_ltz, c timestamp with local time zone",
          dict.fromkeys("abc", pa.timestamp("us", "UTC"))),
         ("a timestamp_ntz, b timestamp without time zone", dict.fromkeys("ab", pa.timestamp("us"))),
+        ("a time without time zone, b time(3) without time zone", dict.fromkeys("ab", pa.time64("ns"))),
         ("a interval day to second, b interval hour", dict.fromkeys("ab", pa.duration("us"))),
         ("`a b` int, `c``d` int, 1st int", dict.fromkeys(("a b", "c`d", "1st"), pa.int32())),
         ("a array<int>", {"a": pa.list_(pa.field("element", pa.int32()))}),
@@ -145,6 +146,7 @@ def test_arrow_types_that_are_no_structs() -> None:
     [
         ("a int, b interval year to month", "field b cannot be interval year to month$"),
         ("a struct<b: array<interval>>", "field a.b cannot be interval$"),
+        ("a map<void, int>", "field a: keys of a map cannot be void$"),
         ("a string, b varchar(5)", "field b cannot be varchar$"),
         ("a geometry(4326)", "field a cannot be geometry$"),
         ("a map<int, struct<b: geography(any)>>", "field a.b cannot be geography$"),

@@ -17,6 +17,8 @@ from pyspark_kafka_direct.payloads.spark.session_time_zone import session_time_z
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    import pyarrow as pa
+
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
     from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
 
@@ -34,7 +36,7 @@ def typed_schema(columns: StructType, settings: PayloadSettings) -> str:
 
 def decoded_columns(columns: Sequence[str], settings: PayloadSettings) -> DecodedColumns | None:
     """Return what tasks decode in the time zone of the session, or None if nothing."""
-    found = arrow_columns.decoded_columns(columns, settings)
+    found = arrow_columns.decoded_columns(columns, settings, find_type=_option_type)
     return None if found is None else found._replace(time_zone=session_time_zone())
 
 
@@ -53,18 +55,27 @@ def parse_ddl(ddl: str, option: str) -> DataType:
 
 def check_payload_type(payload: SidePayload, field: StructField, settings: PayloadSettings) -> None:
     """Raise an error if a column that is decoded cannot have the type that a schema gives it."""
-    from pyspark.errors import PySparkException
-
-    try:
-        arrow_field = arrow_schema_in_utc(StructType([field])).field(0)
-    except (ValueError, TypeError, NotImplementedError, PySparkException) as error:
-        raise arrow_columns.type_error(payload, field.name, error) from None
-    arrow_columns.check_payload_type(payload, arrow_field, settings)
+    arrow_columns.check_payload_type(payload, _arrow_field(payload, field), settings)
 
 
 def check_error_column(field: StructField, columns: Collection[str], settings: PayloadSettings) -> None:
     """Raise an error unless a schema gives the column ``_error`` its type, and has a column with errors to report."""
     arrow_columns.check_error_column(arrow_schema_in_utc(StructType([field])).field(0), columns, settings)
+
+
+def _option_type(payload: SidePayload) -> pa.DataType:
+    """Return the type of a column in an API that has no ``.schema()``, by the settings of the session."""
+    spark_type = parse_ddl(payload_format(payload.format).spark_type(payload), payload.schema_option)
+    return _arrow_field(payload, StructField(payload.side, spark_type)).type
+
+
+def _arrow_field(payload: SidePayload, field: StructField) -> pa.Field:
+    from pyspark.errors import PySparkException
+
+    try:
+        return arrow_schema_in_utc(StructType([field])).field(0)
+    except (ValueError, TypeError, NotImplementedError, PySparkException) as error:
+        raise arrow_columns.type_error(payload, field.name, error) from None
 
 
 def _comment(payload: SidePayload, payload_type: str) -> str:
