@@ -51,7 +51,7 @@ def open_input(data: Any) -> ArrowInput | None:
 
 
 def plain_schema(schema: pa.Schema, written: Collection[int]) -> pa.Schema:
-    """Return the schema in which the written columns have no dictionaries or views, which writers do not take."""
+    """Return the schema in which the written columns have no dictionaries, views or extension types."""
     return pa.schema(
         [field.with_type(_plain_type(field.type)) if index in written else field for index, field in enumerate(schema)]
     )
@@ -92,6 +92,8 @@ def _imported(function: Any, data: Any) -> Any:
 
 
 def _plain(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
     if pa.types.is_dictionary(column.type):
         # Arrow cannot decode dictionaries of views.
         values = column.dictionary.cast(data_type)
@@ -100,8 +102,10 @@ def _plain(column: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def _plain_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type without dictionaries and views."""
+    """Return the type without dictionaries, views and extension types."""
     types = pa.types
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _plain_type(data_type.storage_type)
     if types.is_dictionary(data_type):
         return _plain_type(data_type.value_type)
     if types.is_string_view(data_type):

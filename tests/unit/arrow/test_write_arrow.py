@@ -106,6 +106,7 @@ def test_rows_name_their_topics(cluster: SliceCluster) -> None:
         pa.table({"value": pa.array(["a", "b"]).dictionary_encode()}),
         pa.table({"value": pa.array(["a", "b"], pa.large_string())}),
         pa.table({"value": pa.array([b"a", b"b"], pa.binary(1))}),
+        pa.table({"value": pa.ExtensionArray.from_storage(pa.opaque(pa.string(), "text", "v"), pa.array(["a", "b"]))}),
         pl.DataFrame({"value": ["a", "b"]}),
         pl.DataFrame({"value": [b"a", b"b"]}),
         pl.DataFrame({"value": pl.Series(["a", "b"], dtype=pl.Categorical)}),
