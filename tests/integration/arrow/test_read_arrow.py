@@ -78,7 +78,7 @@ READ = """\
 import sys
 sys.modules["pyspark"] = sys.modules["py4j"] = None  # as if PySpark were not installed
 
-import threading, time
+import signal, threading, time
 from pyspark_kafka_direct import read_arrow
 
 params = {"bootstrap.servers": sys.argv[1], "max.partition.fetch.bytes": "100"}
@@ -87,6 +87,7 @@ slice = read_arrow(sys.argv[2:], params, threads=4, **formats)
 """
 # As a user presses Ctrl+C in the middle of a read.
 INTERRUPTED = """\
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 slice.read_next_batch()
 print("ready", flush=True)
 try:

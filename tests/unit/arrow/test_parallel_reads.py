@@ -119,6 +119,15 @@ def test_reads_that_are_dropped_stop() -> None:
     assert ranges.closed == [True, True]
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Python handles Ctrl+C as in a terminal: a shell ignores it in its background jobs."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupted_caller_leaves_no_thread() -> None:
     released = threading.Event()
     ranges = Ranges(9, 9, wait=released.wait)
