@@ -62,7 +62,9 @@ def servers() -> Iterator[str]:
             kafka.bootstrap_servers,
             [
                 FLIGHTS_TOPIC,
-                *parse_topics(["copies", "copies-once", "delays", "alerts", "counts", "events", "dead-letters"]),
+                *parse_topics(
+                    ["copies", "copies-once", "delays", "alerts", "counts", "events", "dead-letters", "flights-copy:2"]
+                ),
             ],
         )
         with FlightsProducer(kafka.bootstrap_servers) as sample:
