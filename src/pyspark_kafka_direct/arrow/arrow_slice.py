@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from inspect import GEN_CLOSED, getgeneratorstate
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import pyarrow as pa
 
@@ -66,8 +66,10 @@ class ArrowSlice(pa.lib._Weakrefable):  # type: ignore[misc]
         """Return the next batch.
 
         Raises:
-            StopIteration: All records were read, or the slice was closed.
+            StopIteration: All records were read.
+            RuntimeError: The slice was closed.
         """
+        self._check_open()
         return next(self._batches)
 
     def read_all(self) -> pa.Table:
@@ -84,6 +86,7 @@ class ArrowSlice(pa.lib._Weakrefable):  # type: ignore[misc]
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return a ``pyarrow.RecordBatchReader`` of all records, for functions that accept nothing else."""
+        self._check_open()
         return pa.RecordBatchReader.from_batches(self.schema, self._reads.batches())
 
     @property
@@ -98,7 +101,8 @@ class ArrowSlice(pa.lib._Weakrefable):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Iterate over the batches that were not read yet, or over all of them if none are left."""
-        if getgeneratorstate(self._batches) == GEN_CLOSED and not self._is_closed:
+        self._check_open()
+        if getgeneratorstate(self._batches) == GEN_CLOSED:
             self._batches = self._reads.batches()
         return self._batches
 
@@ -121,6 +125,16 @@ class ArrowSlice(pa.lib._Weakrefable):  # type: ignore[misc]
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return all records as a capsule of the Arrow PyCapsule interface."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __reduce__(self) -> NoReturn:
+        """Reject copies and pickling, as connections and threads belong to one process."""
+        raise TypeError("A slice cannot be pickled or copied; pass its ranges to read_arrow in the other process.")
+
+    def _check_open(self) -> None:
+        if self._is_closed:  # otherwise, it would seem to have no records
+            raise RuntimeError(
+                "The slice is closed; read it before the end of the with block, or call read_arrow again."
+            )
 
 
 def open_slice(

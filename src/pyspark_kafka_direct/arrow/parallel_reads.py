@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.system import System
 
 _SECONDS_TO_STOP: Final = 2.0  # a thread ends after the response that it waits for, which may take longer
+# With the signal handler of polars, Ctrl+C does not interrupt a wait without a timeout.
+_SECONDS_OF_WAIT: Final = 1.0
 _THREAD_NAME: Final = "pyspark-kafka-direct-read"
 
 
@@ -50,6 +53,7 @@ class ParallelReads:
         """Return the next batch of a range, or None after its last one; raise the first error of any range."""
         if self._threads == 1:
             return next(self._state.reads[index].batches, None)
+        self._state.check_process()
         self._state.start(self._threads)
         return self._state.take(index)
 
@@ -67,6 +71,7 @@ class _SharedReads:
         self._system = system
         self._open_ranges = open_ranges
         self._limit = limit
+        self._process_id = os.getpid()
         self._changed = system.condition()
         self._first = 0  # no range before it is read any more
         self._offsets_without_records = 0  # of ranges that have ended
@@ -74,6 +79,11 @@ class _SharedReads:
         self._running = 0  # threads
         self._error: BaseException | None = None
         self._closed = False
+
+    def check_process(self) -> None:
+        """Raise an error in a forked process, where the threads do not run, and may have locked the state."""
+        if self._process_id != os.getpid():
+            raise RuntimeError("The slice is read by threads of the parent process; call read_arrow in this process.")
 
     def start(self, threads: int) -> None:
         """Start the threads, once."""
@@ -96,12 +106,14 @@ class _SharedReads:
                     break
                 if read.has_ended or self._closed:
                     return None
-                self._system.wait(self._changed, None)
+                self._system.wait(self._changed, _SECONDS_OF_WAIT)
             batch, read.batch = read.batch, None
             self._changed.notify_all()  # the range may be read further
             return batch
 
     def close(self) -> None:
+        if self._process_id != os.getpid():
+            return
         with self._changed:
             self._closed = True
             idle = [read for read in self.reads if not read.is_busy]

@@ -457,6 +457,13 @@ def _unknown_option_warnings(
     return [option_messages.unknown_warning(source, display_name, hint)]
 
 
+def reject_misspelt_arguments(parsed: ParsedConfig, arguments: Iterable[str]) -> None:
+    """Raise an error if an unknown name is almost that of an argument of the function that has parsed the names."""
+    for name in parsed.unknown:
+        if hint := did_you_mean(name, arguments):
+            raise option_messages.misspelled_option(parsed.source, name, hint)
+
+
 def _are_lost(given_options: Mapping[str, object], api: Api, source: ConfigSource) -> bool:
     """Return whether no option has arrived that a user can give, as for the tables of Spark's catalog."""
     from_spark = source is ConfigSource.OPTION and api in (*RANGE_APIS, *SINK_API)

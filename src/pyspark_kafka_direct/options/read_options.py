@@ -33,7 +33,7 @@ from pyspark_kafka_direct.options.offset_specs import (
     precedence_warnings,
     timestamp_warnings,
 )
-from pyspark_kafka_direct.options.option_parser import OPTION_TABLE, parse_config
+from pyspark_kafka_direct.options.option_parser import OPTION_TABLE, parse_config, reject_misspelt_arguments
 from pyspark_kafka_direct.options.payload_parser import parse_payloads
 from pyspark_kafka_direct.options.payload_settings import SIDES
 from pyspark_kafka_direct.options.settings import FetchSettings, ReadSettings, SourceSettings
@@ -110,6 +110,7 @@ def parse_slice_arguments(
 ) -> ReadSettings:
     """Parse the arguments of ``read_arrow``; ``start`` and ``end`` have no effect beside a tuple of ranges."""
     parsed = _with_checked_strings(parse_config(given, api="batch", source=ConfigSource.PARAMETER))
+    reject_misspelt_arguments(parsed, ("start", "end", "columns", "threads", "order", "limit", "progress"))
     for name, argument in _REPLACED_BY_ARGUMENTS.items():
         if name in parsed.given_names:
             raise OptionError(f"read_arrow has the argument {argument} in place of {parsed.name_of(name)}")

@@ -13,7 +13,7 @@ from pyspark_kafka_direct.options import option_messages
 from pyspark_kafka_direct.options.client_parser import parse_connection, parse_producer
 from pyspark_kafka_direct.options.config_option import ConfigSource
 from pyspark_kafka_direct.options.hints import listed
-from pyspark_kafka_direct.options.option_parser import OPTION_TABLE, parse_config
+from pyspark_kafka_direct.options.option_parser import OPTION_TABLE, parse_config, reject_misspelt_arguments
 from pyspark_kafka_direct.options.settings import WriteSettings
 from pyspark_kafka_direct.options.sink_payloads import parse_sink_payloads
 from pyspark_kafka_direct.options.value_types import invalid_value
@@ -78,6 +78,7 @@ def parse_write_arguments(given: Mapping[str, object], topic: str | None, *, in_
         if argument is not None:
             raise OptionError(f"write_arrow has the argument {argument} in place of {name}")
     parsed = parse_config({**given, "topic": topic}, api="sink", source=ConfigSource.PARAMETER)
+    reject_misspelt_arguments(parsed, ["transactional_id"])
     warnings = list(parsed.warnings)
     connection = parse_connection(parsed, warnings)
     produce = parse_producer(parsed, warnings)

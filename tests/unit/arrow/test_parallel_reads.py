@@ -95,6 +95,20 @@ def test_a_range_is_opened_if_those_before_it_have_fewer_records_than_offsets() 
     reads.close()
 
 
+def test_a_forked_process_does_not_wait_for_threads_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranges = Ranges(9, 9)
+    reads = ParallelReads(ranges.reads, 2, SYSTEM, open_ranges=2)
+    assert reads.next_batch(0) is BATCH
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(RuntimeError, match="call read_arrow in this process"):
+            reads.next_batch(0)
+        reads.close()
+    assert running()
+    reads.close()
+    assert not running()
+
+
 def test_an_error_ends_all_reads_and_is_raised_in_the_caller() -> None:
     def fail() -> None:
         raise MemoryError("no more")
@@ -129,6 +143,8 @@ def interrupts() -> Iterator[None]:
 
 @pytest.mark.usefixtures("interrupts")
 def test_an_interrupted_caller_leaves_no_thread() -> None:
+    import polars  # noqa: F401  # its handler of SIGINT restarts waits without a timeout
+
     released = threading.Event()
     ranges = Ranges(9, 9, wait=released.wait)
     reads = ParallelReads(ranges.reads, 2, SYSTEM, open_ranges=2)

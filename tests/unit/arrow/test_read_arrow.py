@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 import subprocess
 import sys
@@ -12,10 +14,13 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct import MalformedPayloadError, OptionError, TopicNotFoundError, read_arrow
+from pyspark_kafka_direct.arrow.arrow_slice import ArrowSlice
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.records import arrow_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.unit.arrow.slice_cluster import SliceCluster
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -133,12 +138,23 @@ def test_strings_are_valid_utf_8(cluster: SliceCluster) -> None:
     assert values.to_pylist() == ["0-0", None, "\xe4"]
 
 
-def test_a_closed_slice_has_no_more_batches(cluster: SliceCluster) -> None:
+@pytest.mark.parametrize(
+    "read",
+    [list, pa.table, ArrowSlice.read_all, ArrowSlice.read_next_batch, ArrowSlice.to_reader, ArrowSlice.read_pandas],
+)
+def test_a_closed_slice_cannot_be_read(cluster: SliceCluster, read: Callable[[ArrowSlice], object]) -> None:
+    """Without an error, it would seem to have no records."""
     found = cluster.read(columns=["offset"])
     found.read_next_batch()
     found.close()
-    assert list(found) == []
-    assert found.read_all().num_rows == 0
+    with pytest.raises(RuntimeError, match="The slice is closed"):
+        read(found)
+
+
+def test_a_slice_cannot_be_pickled_or_copied(cluster: SliceCluster) -> None:
+    for act in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="pass its ranges to read_arrow"):
+            act(cluster.read())
 
 
 @pytest.mark.parametrize(
@@ -161,6 +177,8 @@ def test_a_closed_slice_has_no_more_batches(cluster: SliceCluster) -> None:
         ({"startingOffsets": "earliest"}, "read_arrow has the argument start in place of startingOffsets"),
         ({"includeHeaders": "true"}, "read_arrow has the argument columns in place of includeHeaders"),
         ({"failOnDatLoss": "false"}, "failOnDatLoss.*failOnDataLoss"),
+        ({"colums": ["key"]}, "the parameter colums is unknown; did you mean 'columns'"),
+        ({"starts": "latest"}, "starts is unknown; did you mean 'start'"),
         ({"params": {"isolation.levl": "read_committed"}}, "isolation.levl.*isolation.level"),
         ({"params": {"fetch.min.bytes": "x"}}, "fetch.min.bytes"),
     ],

@@ -319,6 +319,7 @@ def test_a_broker_that_fails_is_an_error(cluster: SliceCluster) -> None:
         (ROWS, {"stampBatch": "true", "jobId": "j"}, OptionError, "write_arrow does not have jobId, stampBatch, "),
         (ROWS, {"transactional_id": "x", "acks": "1"}, OptionError, "acks must be all with transactional_id"),
         (ROWS, {"valueFormt": "json"}, OptionError, "valueFormt is unknown; did you mean 'valueFormat'"),
+        (ROWS, {"transactionalId": "x"}, OptionError, "transactionalId is unknown; did you mean 'transactional_id'"),
         (ROWS, {"params": {"acks": "1"}, "acks": "all"}, OptionError, "acks is given twice: in params and as an arg"),
     ],
 )
