@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -17,6 +17,15 @@ _EXPECTED = (
     "data must be a pyarrow Table, RecordBatch or RecordBatchReader, an object with __arrow_c_stream__ or "
     "__arrow_c_array__ such as a DataFrame of polars, or an iterable of RecordBatches"
 )
+
+_SPARK_NUMBERS: Final = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.int64(),
+    pa.float16(): pa.float32(),
+}
+"""The types of numbers that Spark has, by those that it lacks; a number that does not fit is an error."""
 
 
 class ArrowInput(NamedTuple):
@@ -51,7 +60,7 @@ def open_input(data: Any) -> ArrowInput | None:
 
 
 def plain_schema(schema: pa.Schema, written: Collection[int]) -> pa.Schema:
-    """Return the schema in which the written columns have no dictionaries, views or extension types."""
+    """Return the schema in which the written columns have only types that writers take, or none like them."""
     return pa.schema(
         [field.with_type(_plain_type(field.type)) if index in written else field for index, field in enumerate(schema)]
     )
@@ -87,22 +96,27 @@ def _with_schema(batches: Iterator[Any], schema: pa.Schema) -> Iterator[pa.Recor
 def _imported(function: Any, data: Any) -> Any:
     try:
         return function(data)
-    except (ValueError, NotImplementedError) as error:  # such as an array or stream that has no columns
+    except (ValueError, TypeError, NotImplementedError) as error:  # such as an array or stream that has no columns
         raise OptionError(f"{_EXPECTED}; {type(data).__name__}: {error}") from error
 
 
 def _plain(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    if column.type == data_type:
+        return column
     if isinstance(column, pa.ExtensionArray):
-        column = column.storage
+        return _plain(column.storage, data_type)
+    # Arrow cannot decode dictionaries of views, also not those in structs.
     if pa.types.is_dictionary(column.type):
-        # Arrow cannot decode dictionaries of views.
-        values = column.dictionary.cast(data_type)
+        values = _plain(column.dictionary, data_type)
         return pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
+    if pa.types.is_struct(column.type):
+        children = [_plain(column.field(index), field.type) for index, field in enumerate(data_type)]
+        return pa.StructArray.from_arrays(children, fields=list(data_type), mask=column.is_null())
     return column.cast(data_type)
 
 
 def _plain_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type without dictionaries, views and extension types."""
+    """Return the type without dictionaries, views, extension types, lists of a fixed size, and unsigned numbers."""
     types = pa.types
     if isinstance(data_type, pa.BaseExtensionType):
         return _plain_type(data_type.storage_type)
@@ -114,11 +128,11 @@ def _plain_type(data_type: pa.DataType) -> pa.DataType:
         return pa.binary()
     if types.is_struct(data_type):
         return pa.struct([field.with_type(_plain_type(field.type)) for field in data_type])
-    if types.is_list(data_type):
+    if types.is_list(data_type) or types.is_fixed_size_list(data_type):
         return pa.list_(data_type.value_field.with_type(_plain_type(data_type.value_type)))
     if types.is_large_list(data_type):
         return pa.large_list(data_type.value_field.with_type(_plain_type(data_type.value_type)))
     if types.is_map(data_type):
         key, item = data_type.key_field, data_type.item_field
         return pa.map_(key.with_type(_plain_type(key.type)), item.with_type(_plain_type(item.type)))
-    return data_type
+    return _SPARK_NUMBERS.get(data_type, data_type)

@@ -172,7 +172,8 @@ def _write(
         _send_rows(cluster, settings, rows, send)
         return producer.flush()
     except BaseException as error:
-        confirmed = sum(each.records for each in producer.written_ranges.values())
+        written = producer.written_ranges.values() if settings.produce.acks else ()  # acks=0: brokers confirm nothing
+        confirmed = sum(each.records for each in written)
         others = f", and {sent - confirmed} more may have been written" if sent > confirmed else ""
         _add_outcome(error, f"{confirmed} records are confirmed to be written{others}.")
         raise
@@ -194,6 +195,8 @@ def _write_in_transaction(
         except BaseException as error:
             if producer.in_transaction:
                 _abort(cluster, producer, error)
+            elif producer.open_seconds and not isinstance(error, KafkaDirectError):
+                _add_outcome(error, "The transaction may have been committed or not.")  # interrupted while it ended
             raise
 
 

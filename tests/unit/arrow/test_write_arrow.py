@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from pyspark_kafka_direct import (
     TopicNotFoundError,
 )
 from pyspark_kafka_direct.arrow.writer import WriteResult, WrittenPartition
+from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -140,6 +142,27 @@ def test_without_acknowledgements_there_are_no_offsets(cluster: SliceCluster) ->
     assert values(cluster, "u") == [b"a", b"b"]
 
 
+def test_nested_types_of_other_libraries(cluster: SliceCluster) -> None:
+    frame = pl.DataFrame(
+        {
+            "category": pl.Series(["x", None, "x"], dtype=pl.Categorical),
+            "count": pl.Series([1, 2**32 - 1, 3], dtype=pl.UInt32),
+            "vector": pl.Series([[1, 2], None, [3, 4]], dtype=pl.Array(pl.UInt8, 2)),
+        }
+    )
+    nested = pa.table(frame.select(pl.struct(pl.struct("category").alias("c"), "count", "vector").alias("value")))
+    cluster.write("u", nested.slice(1))
+    cluster.write("u", frame.select(pl.col("vector").alias("value")).head(1))
+    assert values(cluster, "u") == [
+        b'{"c":{},"count":4294967295}',
+        b'{"c":{"category":"x"},"count":3,"vector":[3,4]}',
+        b"[1,2]",
+    ]
+    too_large = pl.DataFrame({"value": [{"n": 2**64 - 1}]}, schema={"value": pl.Struct({"n": pl.UInt64})})
+    with pytest.raises(ColumnError, match="cannot be converted: Integer value 18446744073709551615 not in range"):
+        cluster.write("u", too_large)
+
+
 def test_no_data_is_written(cluster: SliceCluster) -> None:
     empty: list[Any] = [[], iter([]), pa.table({"value": pa.array([], pa.string())})]
     for data in empty:
@@ -220,6 +243,16 @@ def test_a_transaction_whose_end_is_not_known_says_so(cluster: SliceCluster) -> 
     assert "aborted" not in str(caught.value)
 
 
+def test_an_interrupt_while_a_transaction_ends(cluster: SliceCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TransactionCoordinatorClient, "end_transaction", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        cluster.write("t", batches([b"a"]), transactional_id="w")
+    assert caught.value.__notes__ == ["The transaction may have been committed or not."]
+
+
 def test_a_fenced_transaction(cluster: SliceCluster) -> None:
     def fencing() -> Iterator[pa.RecordBatch]:
         yield from batches([b"a"])
@@ -242,6 +275,9 @@ def test_an_error_says_how_many_records_are_confirmed(cluster: SliceCluster) -> 
     confirmed = int(note.partition(" ")[0])
     assert 0 < confirmed <= len(values(cluster, "u"))
     assert "records are confirmed to be written" in note
+    with pytest.raises(KeyError) as caught:
+        cluster.write("u", failing(), params={**small, "acks": "0"})
+    assert re.match("0 records are confirmed to be written, and [1-9][0-9]* more may have", caught.value.__notes__[0])
 
 
 def test_a_broker_that_fails_is_an_error(cluster: SliceCluster) -> None:
@@ -292,6 +328,12 @@ def test_a_broker_that_fails_is_an_error(cluster: SliceCluster) -> None:
         ("value", {}, OptionError, "data must be .*; got str"),
         ([{"value": 1}], {}, OptionError, "data must be .*; got list of dict"),
         (pl.Series([1]), {}, OptionError, "data must be .*Series"),
+        (
+            pd.DataFrame({"value": ["a", 1]}),
+            {},
+            OptionError,
+            "data must be .*DataFrame: .*Conversion failed for column",
+        ),
         (ROWS, {"topic": 5}, OptionError, "topic and transactional_id are names or None, got 5 and None"),
         (ROWS, {"transactional_id": ""}, OptionError, "topic and transactional_id are names or None"),
         (
