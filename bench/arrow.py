@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.arrow", description=__doc__)
     parser.add_argument("--records", type=int, default=2_000_000, help="of the topic that is read (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="measured runs of each way (%(default)s)")
-    parser.add_argument("--cases", type=lambda names: names.split(","), default=list(CASES), help="separated by commas")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="only these")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder for the results (%(default)s)")
     chosen = parser.parse_args(arguments)
     topic = topics.Topic(100, "none", chosen.records, padding=0, purpose="arrow")

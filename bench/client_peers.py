@@ -35,6 +35,7 @@ _KAFKARROW_TUNING = {
     "fetch.queue.backoff.ms": "5",
 }
 _KAFKARROW_BATCH_RECORDS = 65_536
+_KAFKARROW_POLL_MS = 10  # a poll waits for its whole timeout if partitions are paused
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ def _kafkarrow(bootstrap_servers: str, topic: Topic, records: int) -> tuple[int,
     seen = length = 0
     while seen < records:
         _check(deadline, topic, seen, records)
-        batch = manager.poll(timeout_ms=int(_POLL * 1000))
+        batch = manager.poll(timeout_ms=_KAFKARROW_POLL_MS)
         seen += batch.num_rows
         length += _value_bytes(batch)
     return seen, length
