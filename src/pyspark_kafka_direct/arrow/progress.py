@@ -24,7 +24,7 @@ class Progress:
 
     def add(self, offsets: int) -> None:
         """Count offsets that were read."""
-        self._done += offsets
+        self._done = min(self._done + offsets, self._total)  # more than a limit may be read
         if self._is_shown and self._system.monotonic() - self._shown_at >= _SECONDS:
             self._show()
 
@@ -35,7 +35,7 @@ class Progress:
 
     def _show(self, end: str = "") -> None:
         self._shown_at = self._system.monotonic()
-        share = min(self._done / self._total, 1.0)
+        share = self._done / self._total
         bar = "#" * round(share * _WIDTH)
         rate = self._done / max(self._shown_at - self._started, 1e-3)
         sys.stderr.write(

@@ -57,11 +57,13 @@ def read_arrow(
         order: ``partition``: by topic, partition and offset. ``timestamp``: by the largest timestamp up to a record in
             its partition, so that each partition keeps its order; records with the same one are in the order of
             topics, partitions and offsets. All partitions are then read at the same time, and share two
-            times 128 MiB for fetch responses and three times 64 MiB for batches; with more than 2,000 partitions, each
-            of them has two times 64 KiB for fetch responses.
+            times 128 MiB for fetch responses and three times 64 MiB for batches; with more than 1,000 partitions, each
+            of them has 64 KiB in place of its share. Each needs a connection, unless one response contains its records.
         limit: The maximum number of records, the first ones in this order. No more is fetched than needed for them.
         progress: Whether to show a progress bar, if the standard error is a terminal or a notebook.
-        options: Options of the data source, such as ``failOnDataLoss``.
+        options: Options of the data source, such as ``failOnDataLoss`` and ``valueFormat``. Strings must be valid
+            UTF-8, on which other libraries rely: with the format ``string``, others are malformed, as with
+            ``valueCharset=UTF-8``. Timestamps in JSON without an offset are in UTC.
 
     Returns:
         The slice. Its columns have the types of the data source: key and value ``binary``, topic ``string``, partition

@@ -35,6 +35,7 @@ _MERGED_FETCH_BYTES: Final = 128 << 20
 _MERGED_BATCH_BYTES: Final = 64 << 20
 _MERGED_BATCH_ROWS: Final = 256 << 10
 _MIN_FETCH_BYTES: Final = 64 << 10
+_MIN_BATCH_BYTES: Final = 64 << 10
 _MIN_BATCH_ROWS: Final = 256
 _MAX_BATCH_BYTES: Final = 4 << 20
 _MAX_BATCH_ROWS: Final = 32_768
@@ -184,7 +185,7 @@ class SliceReads:
             share = max(_MIN_FETCH_BYTES, _MERGED_FETCH_BYTES // len(self.tasks))
             fetch = replace(fetch, max_partition_fetch_bytes=min(fetch.max_partition_fetch_bytes, share))
             rows = min(rows, max(_MIN_BATCH_ROWS, _MERGED_BATCH_ROWS // len(self.tasks)))
-            size = min(size, _MERGED_BATCH_BYTES // len(self.tasks))
+            size = min(size, max(_MIN_BATCH_BYTES, _MERGED_BATCH_BYTES // len(self.tasks)))
         if self.limit is not None:
             rows = min(rows, self.limit)
         return read_range(

@@ -81,6 +81,7 @@ def _merged(parts: Sequence[tuple[pa.RecordBatch, pa.Int64Array]]) -> pa.RecordB
     """Return the records of several partitions by their orders."""
     if len(parts) == 1:
         return parts[0][0]
-    rows = pa.concat_batches([batch for batch, _ in parts])
+    rows = pa.Table.from_batches([batch for batch, _ in parts]).combine_chunks()
     orders = pa.concat_arrays([each for _, each in parts])
-    return rows.take(pc.sort_indices(orders))  # a stable sort
+    (merged,) = rows.take(pc.sort_indices(orders)).to_batches()  # a stable sort
+    return merged
