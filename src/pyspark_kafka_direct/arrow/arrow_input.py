@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark_kafka_direct.errors import ColumnError, OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Mapping
 
 _EXPECTED = (
     "data must be a pyarrow Table, RecordBatch or RecordBatchReader, an object with __arrow_c_stream__ or "
@@ -59,11 +59,16 @@ def open_input(data: Any) -> ArrowInput | None:
     return None
 
 
-def plain_schema(schema: pa.Schema, written: Collection[int]) -> pa.Schema:
-    """Return the schema in which the written columns have only types that writers take, or none like them."""
-    return pa.schema(
-        [field.with_type(_plain_type(field.type)) if index in written else field for index, field in enumerate(schema)]
-    )
+def plain_schema(schema: pa.Schema, written: Mapping[int, pa.DataType]) -> pa.Schema:
+    """Return the schema in which the written columns have only types that writers take, or none like them.
+
+    ``written`` has the type of each written column, by its position, if all its values are null.
+    """
+    fields = list(schema)
+    for index, type_of_nulls in written.items():
+        found = _plain_type(fields[index].type)
+        fields[index] = fields[index].with_type(type_of_nulls if found == pa.null() else found)
+    return pa.schema(fields)
 
 
 def with_plain_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

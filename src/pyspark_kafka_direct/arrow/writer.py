@@ -6,6 +6,8 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from pyspark_kafka_direct.arrow.arguments import merged_arguments
 from pyspark_kafka_direct.arrow.arrow_input import open_input, plain_schema, with_plain_types
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -14,7 +16,7 @@ from pyspark_kafka_direct.errors import ColumnError, KafkaDirectError, OptionErr
 from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.options.sink_options import parse_write_arguments
 from pyspark_kafka_direct.payloads.payload_encoders import PayloadEncoders
-from pyspark_kafka_direct.payloads.write_rows import split_rows, to_producer_rows
+from pyspark_kafka_direct.payloads.write_rows import HEADERS, split_rows, to_producer_rows
 from pyspark_kafka_direct.payloads.write_schema import column_positions, resolve_write_schema
 from pyspark_kafka_direct.payloads.written_schemas import resolve_writer_schemas
 from pyspark_kafka_direct.producer.batch_producer import BatchProducer
@@ -24,8 +26,6 @@ from pyspark_kafka_direct.producer.transactional_producer import TransactionalPr
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    import pyarrow as pa
-
     from pyspark_kafka_direct.arrow.arrow_input import ArrowInput
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options.settings import WriteSettings
@@ -33,6 +33,16 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.records import EncodedBatch
 
 _ABORT_SECONDS: Final = 30.0
+
+_NULLS: Final = {
+    "topic": pa.string(),
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": HEADERS,
+    "partition": pa.int32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+"""The types of columns that have only nulls, which pandas and polars give no type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +125,10 @@ class _Rows:
     def __init__(self, opened: ArrowInput, settings: WriteSettings) -> None:
         topic, payloads = settings.topic, settings.payloads
         positions = column_positions(opened.schema.names, topic)
-        self._types = plain_schema(opened.schema, set(positions.values()))
-        self._schema = resolve_write_schema(self._types, topic, payloads.sides_with_types)
+        encoded = payloads.sides_with_types  # their encoders take nulls without a type
+        written = {position: pa.null() if name in encoded else _NULLS[name] for name, position in positions.items()}
+        self._types = plain_schema(opened.schema, written)
+        self._schema = resolve_write_schema(self._types, topic, encoded)
         self._encoders = PayloadEncoders(resolve_writer_schemas(payloads, self._types, topic), topic)
         self._batches = opened.batches
 

@@ -163,6 +163,18 @@ def test_nested_types_of_other_libraries(cluster: SliceCluster) -> None:
         cluster.write("u", too_large)
 
 
+def test_columns_that_have_only_nulls(cluster: SliceCluster) -> None:
+    cluster.write("u", pa.table({"value": ["a", "b"]}))
+    cluster.write("t", cluster.read("u", columns=["key", "value", "headers"]).read_pandas())  # it loses the types
+    assert sorted(written(cluster)) == [(None, b"a"), (None, b"b")]
+    nothing = pl.DataFrame({name: [None] for name in ("key", "value", "headers", "partition", "timestamp")})
+    cluster.write("u", nothing)
+    cluster.write("u", nothing, valueFormat="avro", valueSchema=SCHEMA)
+    assert written(cluster, "u")[2:] == [(None, None)] * 2
+    with pytest.raises(ColumnError, match="contains a null topic"):
+        cluster.write(None, nothing.with_columns(topic=None))
+
+
 def test_no_data_is_written(cluster: SliceCluster) -> None:
     empty: list[Any] = [[], iter([]), pa.table({"value": pa.array([], pa.string())})]
     for data in empty:
