@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     DayTimeIntervalType,
     DoubleType,
     LongType,
+    NullType,
     StringType,
     StructField,
     StructType,
@@ -108,6 +109,8 @@ def test_nothing_is_decoded_if_no_column_needs_it() -> None:
         (struct(("value", struct(("a", LongType()), ("a", LongType())))), "named twice"),
         (struct(("value", FLIGHT), ("_error", StringType())), "'_error' must be struct<side:string,"),
         (struct(("value", FLIGHT), ("_error", ERROR, False)), "'_error' must be struct<side:string,"),
+        (struct(("value", FLIGHT), ("_error", CalendarIntervalType())), "'_error' must be struct<side:string,"),
+        (struct(("value", FLIGHT), ("_error", NullType(), False)), "'_error' must be struct<side:string,"),
         (
             struct(("key", StringType()), ("_error", ERROR)),
             "there is none; set valueFormat=json, avro or protobuf and add",

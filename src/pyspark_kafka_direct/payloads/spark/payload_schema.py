@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
 from pyspark_kafka_direct.errors import OptionError
@@ -16,8 +17,6 @@ from pyspark_kafka_direct.payloads.spark.session_time_zone import session_time_z
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-
-    import pyarrow as pa
 
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
     from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
@@ -60,7 +59,11 @@ def check_payload_type(payload: SidePayload, field: StructField, settings: Paylo
 
 def check_error_column(field: StructField, columns: Collection[str], settings: PayloadSettings) -> None:
     """Raise an error unless a schema gives the column ``_error`` its type, and has a column with errors to report."""
-    arrow_columns.check_error_column(arrow_schema_in_utc(StructType([field])).field(0), columns, settings)
+    try:
+        found = _converted(field)
+    except (ValueError, TypeError, NotImplementedError):
+        found = pa.field(field.name, pa.null())  # also not the type of the column
+    arrow_columns.check_error_column(found, columns, settings)
 
 
 def _option_type(payload: SidePayload) -> pa.DataType:
@@ -70,12 +73,20 @@ def _option_type(payload: SidePayload) -> pa.DataType:
 
 
 def _arrow_field(payload: SidePayload, field: StructField) -> pa.Field:
+    try:
+        return _converted(field)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise arrow_columns.type_error(payload, field.name, error) from None
+
+
+def _converted(field: StructField) -> pa.Field:
+    """Return the Arrow field, or raise an error if there is no Arrow type."""
     from pyspark.errors import PySparkException
 
     try:
         return arrow_schema_in_utc(StructType([field])).field(0)
-    except (ValueError, TypeError, NotImplementedError, PySparkException) as error:
-        raise arrow_columns.type_error(payload, field.name, error) from None
+    except PySparkException as error:
+        raise NotImplementedError(str(error)) from None
 
 
 def _comment(payload: SidePayload, payload_type: str) -> str:
