@@ -100,7 +100,7 @@ class Slice:
         self.order: Any = source.choice(["partition", "timestamp"])
         self.arguments: dict[str, Any] = {
             "threads": source.randrange(1, 5),
-            "limit": source.choice([None, None, 0, 1, source.randrange(1, 300)]),
+            "limit": source.choice([None, None, 0, source.randrange(1, 60), source.randrange(1, 60)]),
         }
         self.from_offsets: dict[Partition, int] = {}
         self.until_offsets: dict[Partition, int] = {}
