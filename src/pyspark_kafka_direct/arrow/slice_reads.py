@@ -73,7 +73,9 @@ class SliceLosses:
     def all(self) -> tuple[SliceLoss, ...]:
         """Return all losses by partition."""
         read = [
-            (task.offsets.topic_partition, *loss) for task, skipped in self._read.values() for loss in skipped.items()
+            (task.offsets.topic_partition, *loss)
+            for task, skipped in list(self._read.values())  # copied, because threads may add to it
+            for loss in skipped.items()
         ]
         found = [SliceLoss(*tp, cause.name.lower(), offsets) for tp, cause, offsets in (*self._planned, *read)]
         return tuple(sorted(found))

@@ -8,8 +8,10 @@ import pytest
 from tests.unit.arrow.slice_cluster import SliceCluster
 
 from pyspark_kafka_direct import DataLossError, OptionError
-from pyspark_kafka_direct.arrow.slice_reads import SliceLoss
+from pyspark_kafka_direct.arrow.slice_reads import SliceLoss, SliceLosses
+from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -210,6 +212,18 @@ def test_an_unreachable_broker_is_an_error_with_a_partition(cluster: SliceCluste
     with pytest.raises(Exception, match=r"broker-1|:") as caught:
         found.read_all()
     assert TopicPartition(caught.value.topic, caught.value.partition) in (T0, U0)  # type: ignore[attr-defined]
+
+
+def test_losses_can_be_read_while_threads_find_others() -> None:
+    losses, task = SliceLosses([]), RangeTask(OffsetRange("t", 0, 0, 9))
+
+    class FoundMeanwhile(dict[DataLossCause, int]):
+        def items(self) -> Any:
+            losses.found(2, task, {})
+            return super().items()
+
+    losses.found(1, task, FoundMeanwhile({DataLossCause.AGED_OUT: 3}))
+    assert losses.all() == (SliceLoss("t", 0, "aged_out", 3),)
 
 
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
