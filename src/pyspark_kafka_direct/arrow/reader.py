@@ -108,7 +108,8 @@ def _selection(topics: object) -> SubscriptionStrategy | tuple[OffsetRange, ...]
     entries = list(topics) if isinstance(topics, (list, tuple, set, frozenset)) else []
     if entries and all(isinstance(entry, OffsetRange) for entry in entries):
         return tuple(entries)
-    if entries and all(isinstance(entry, str) for entry in entries):
+    # A comma would separate two names in the list that is parsed below, and an empty name would be dropped.
+    if entries and all(isinstance(entry, str) and entry.strip() and "," not in entry for entry in entries):
         return parse_subscribe(",".join(entries), "topics")
     raise OptionError(
         f"topics must be a name, a list of names, a compiled pattern or a list of OffsetRange, got {topics!r}"

@@ -162,6 +162,8 @@ def test_a_slice_cannot_be_pickled_or_copied(cluster: SliceCluster) -> None:
     [
         ({"topics": 5}, "topics must be a name, a list of names, a compiled pattern or a list of OffsetRange, got 5"),
         ({"topics": []}, r"topics must be a name.*got \[\]"),
+        ({"topics": ["t,u"]}, "topics must be a name.*got .'t,u'"),
+        ({"topics": ["t", ""]}, "topics must be a name.*got .'t', ''"),
         ({"topics": ["a b"]}, "topics: 'a b' is not a valid topic name"),
         ({"topics": re.compile(b"t")}, "topics must be a pattern of a string"),
         ({"topics": [OffsetRange("t", 0, 0, 1)], "end": "latest"}, "remove start and end"),
