@@ -82,6 +82,11 @@ class OffsetSpec:
         """Whether the positions say which partitions are read."""
         return not self.topics and self.others is None
 
+    @property
+    def has_times(self) -> bool:
+        """Whether some positions are times."""
+        return any(isinstance(position, AtTime | BeforeNow) for position in self.positions())
+
     def position(self, partition: TopicPartition) -> Position | None:
         """Return the position of a partition, or ``None`` if it has none."""
         return self.partitions.get(partition, self.topics.get(partition.topic, self.others))
@@ -162,7 +167,8 @@ def check_batch_end(spec: OffsetSpec, option: str) -> None:
 
 def check_start_and_end(start: OffsetSpec, end: OffsetSpec) -> None:
     """Compare a start with an end of the same kind; others are compared when they are resolved."""
-    if start.names_only_partitions and end.names_only_partitions:
+    # As in Spark, offsets and times are each compared with the assigned partitions.
+    if start.names_only_partitions and end.names_only_partitions and start.has_times == end.has_times:
         _check_same_partitions(start, end)
     starts, ends = start.by_name(), end.by_name()
     # A position for several partitions is compared with one for the same partitions.

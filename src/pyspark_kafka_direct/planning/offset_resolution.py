@@ -210,7 +210,7 @@ def _check_assigned(spec: OffsetSpec, assigned: Collection[TopicPartition], side
     if not missing and not extra:
         return
     advice = 'use -1 for latest, -2 for earliest, or "*":"earliest" for the others (KAFKA_START_OFFSET'
-    if any(isinstance(position, AtTime | BeforeNow) for position in spec.positions()):
+    if spec.has_times:
         advice = f'give a {side} timestamp for every partition, or "*":"-1h" for the others (KAFKA_TIMESTAMP_OFFSET'
     raise InvalidOffsetsError(
         f"{spec.option} must name exactly the assigned topic-partitions; missing: {listed(missing)}; "

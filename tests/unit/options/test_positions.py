@@ -315,6 +315,7 @@ def test_a_start_that_is_seen_to_be_after_the_end(start: str, end: str, message:
         ('{"*":"-1h"}', '{"a":"-2h"}'),
         ('{"a":"earliest","*":"-1h"}', '{"b":"now","*":"-2h"}'),  # of a until -2h, of b from -1h
         ('{"a":{"0":"earliest","*":"-1h"}}', '{"a":{"1":"now","*":"-2h"}}'),
+        ('{"a":{"0":5}}', '{"a":{"0":"-2h","1":"-2h"}}'),
     ],
 )
 def test_other_starts_and_ends_are_compared_when_they_are_resolved(start: str, end: str) -> None:
