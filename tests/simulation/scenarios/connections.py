@@ -32,7 +32,7 @@ from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.client.coordinator_client import RetriableCoordinatorError
 from pyspark_kafka_direct.errors import DataLossError, KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
+from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS, confirmation_timeout, lost_epochs_seconds
 
 if TYPE_CHECKING:
     import random
@@ -197,14 +197,17 @@ class _Calls:
             error = raised
         passed = environment.world.now - started
         limit = environment.plan.parameters["api_timeout_ms"] / 1000
-        confirmation = 2 * CONFIRMATION_SECONDS
-        if call["kind"] in ("confirm", "commit"):  # a broker that accepts connections may respond late
-            request_timeout = environment.plan.parameters["request_timeout_ms"] / 1000
-            confirmation = max(confirmation, 2 * request_timeout + CONFIRMATION_SECONDS)
+        # A broker that accepts connections may respond late.
+        request_timeout = environment.plan.parameters["request_timeout_ms"] / 1000
+        confirmation = max(2 * CONFIRMATION_SECONDS, 2 * request_timeout + CONFIRMATION_SECONDS)
         if call["kind"] == "confirm":  # a shorter timeout does not end a confirmation
             limit = max(limit, confirmation)
-        elif call["kind"] == "local_start" or (call["kind"] == "commit" and _lacked_topic(error)):
+        elif call["kind"] == "commit" and _lacked_topic(error):
             limit += confirmation  # it begins with the first evidence
+        elif call["kind"] == "local_start":
+            # An isolated broker returns lower leader epochs, which is evidence that the cluster has lost its epochs. To
+            # confirm or refute that takes longer than that a topic is missing, and may begin just before the deadline.
+            limit += confirmation_timeout(lost_epochs_seconds(limit))
         if passed > limit + _SLACK:
             raise ViolationError(f"{call['kind']} took {passed:.2f} s, and its deadline is {limit:.2f} s: {error!r}")
         return error
