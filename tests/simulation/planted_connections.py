@@ -91,7 +91,9 @@ def _requests_ignore_the_deadline() -> Sequence[Patch]:
     from pyspark_kafka_direct.client.deadline import Deadline
 
     def limited(_: Any) -> Any:
-        return lambda self, seconds: Deadline(self.system.monotonic() + seconds, self.setting, self.system)
+        return lambda self, seconds, setting=None: Deadline(
+            self.system.monotonic() + seconds, setting or self.setting, self.system
+        )
 
     return [Patch(Deadline, "limited_to", limited)]
 
