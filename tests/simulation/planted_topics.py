@@ -53,8 +53,8 @@ def _partitions_of_one_topic() -> Sequence[Patch]:
     from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
 
     def add_partitions(original: Any) -> Any:
-        def changed(self: Any, producer: Any, partitions: Collection[Any], deadline: Any = None) -> None:
-            original(self, producer, list(_of_first_topic(dict.fromkeys(partitions)) or ()), deadline)
+        def changed(self: Any, producer: Any, partitions: Collection[Any]) -> None:
+            original(self, producer, list(_of_first_topic(dict.fromkeys(partitions)) or ()))
 
         return changed
 
