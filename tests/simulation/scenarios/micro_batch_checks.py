@@ -482,16 +482,30 @@ class SinkChecker:
                         continue
                     if truth.deleted_at == math.inf and version.removed_at == math.inf:
                         place = (topic, index), version.offset
-                        if is_selected(options, topic, index) and not self._is_older(rows, place, generation):
+                        if is_selected(options, topic, index) and not self._is_older(rows, *place, generation):
                             others = [each for each in versions if each.value in rows]
                             self._check_missing(topic, generation, index, version, is_replaced=bool(others))
                     else:
                         self._check_gone(topic, generation, index, version)
 
-    def _is_older(self, rows: Mapping[bytes, _Row], place: tuple[tuple[str, int], int], generation: int) -> bool:
-        """Return whether an outdated broker returned the deleted topic's record, which only topic ids show."""
-        older = ((each.partition, each.offset) for each in rows.values() if each.generation < generation)
-        return generation > 1 and not self._cluster.settings.topic_ids and place in older
+    def _is_older(self, rows: Mapping[bytes, _Row], partition: tuple[str, int], offset: int, generation: int) -> bool:
+        """Return whether an outdated broker returned the deleted topic's records instead.
+
+        Only topic ids show that, and a run that reads a batch of an earlier run knows none of that run.
+        """
+        return any(
+            (row.offset == offset and not self._cluster.settings.topic_ids)
+            or (
+                self._checkpoint.sink[row.batch].run != self._checkpoint.offsets[row.batch].run
+                and self._covers(row.batch, partition, offset)
+            )
+            for row in rows.values()
+            if row.partition == partition and row.generation < generation
+        )
+
+    def _covers(self, batch: int, partition: tuple[str, int], offset: int) -> bool:
+        start = self._ends[batch - 1].get(partition, 0) if batch else 0
+        return start <= offset < self._ends[batch].get(partition, 0)
 
     def _check_missing(self, topic: str, generation: int, index: int, version: Version, *, is_replaced: bool) -> None:
         """Check why a record that exists until the end is not in the sink, or only another one with its offset."""
