@@ -122,7 +122,8 @@ class Stream:
 def produce(servers: str, topic: str, values: Iterable[object], *, partition: int | None = None, **more: Any) -> None:
     """Write values, over the partitions in turn or to one of them."""
     producer = Producer({"bootstrap.servers": servers, "log_level": 0})
-    partitions = len(producer.list_topics(topic, timeout=600).topics[topic].partitions)
+    while (partitions := len(producer.list_topics(topic, timeout=600).topics[topic].partitions)) <= (partition or 0):
+        time.sleep(0.05)  # a broker reports a new partition a moment after it was added
     for number, value in enumerate(values):
         target = number % partitions if partition is None else partition
         producer.produce(topic, str(value).encode(), partition=target, **more)

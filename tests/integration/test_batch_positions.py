@@ -399,13 +399,13 @@ def test_a_start_after_its_end(read: Read, topic: str) -> None:
         "start timestamp",
         "greater than the end timestamp",
     )
-    # Detected after the lookups.
     assert_rejected(
         lambda: read(
             topic, startingTimestamp=at(4), endingTimestamp=at(2), startingOffsetsByTimestampStrategy="latest"
         ),
-        "resolved start offset 4 (timestamp) is greater than the resolved end offset 2 (timestamp)",
+        f"start timestamp {at(4)} (startingTimestamp) is greater than the end timestamp {at(2)} (endingTimestamp)",
     )
+    # Detected after the lookups.
     assert_rejected(
         lambda: read(topic, startingOffsets=numbers(4, 0, 0), endingTimestamp=at(2)),
         "resolved start offset 4 (given) is greater than the resolved end offset 2 (timestamp)",

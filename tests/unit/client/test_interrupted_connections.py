@@ -45,6 +45,7 @@ def at_once(_: socket.socket) -> None:
 
 
 def by_reset(sock: socket.socket) -> None:
+    assert sock.recv(1, socket.MSG_PEEK)  # a reset before that could fail the connect
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
