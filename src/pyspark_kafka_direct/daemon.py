@@ -36,6 +36,7 @@ PRELOADED_MODULES: Final = (
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.worker.write_into_data_source",
     "pyspark_kafka_direct.records",
+    "pyspark_kafka_direct.consumer.client_rack",
     "pyspark_kafka_direct.consumer.fetcher",
     "pyspark_kafka_direct.consumer.range_task",
     "pyspark_kafka_direct.spark.range_task_reader",
