@@ -489,23 +489,14 @@ class SinkChecker:
                         self._check_gone(topic, generation, index, version)
 
     def _is_older(self, rows: Mapping[bytes, _Row], partition: tuple[str, int], offset: int, generation: int) -> bool:
-        """Return whether an outdated broker returned the deleted topic's records instead.
-
-        Only topic ids show that, and a run that reads a batch of an earlier run knows none of that run.
-        """
-        return any(
-            (row.offset == offset and not self._cluster.settings.topic_ids)
-            or (
-                self._checkpoint.sink[row.batch].run != self._checkpoint.offsets[row.batch].run
-                and self._covers(row.batch, partition, offset)
-            )
-            for row in rows.values()
-            if row.partition == partition and row.generation < generation
-        )
-
-    def _covers(self, batch: int, partition: tuple[str, int], offset: int) -> bool:
-        start = self._ends[batch - 1].get(partition, 0) if batch else 0
-        return start <= offset < self._ends[batch].get(partition, 0)
+        """Return whether the deleted topic was read: without topic ids, or in a batch that another run had planned."""
+        older = [row for row in rows.values() if row.partition == partition and row.generation < generation]
+        if not self._cluster.settings.topic_ids:
+            return any(row.offset == offset for row in older)
+        again = [
+            row for row in older if self._checkpoint.sink[row.batch].run != self._checkpoint.offsets[row.batch].run
+        ]
+        return any(row.offset <= offset < self._ends[row.batch].get(partition, 0) for row in again)
 
     def _check_missing(self, topic: str, generation: int, index: int, version: Version, *, is_replaced: bool) -> None:
         """Check why a record that exists until the end is not in the sink, or only another one with its offset."""
