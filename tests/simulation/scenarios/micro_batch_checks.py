@@ -480,22 +480,20 @@ class SinkChecker:
                         continue
                     if version.value in rows or (committed and version.committed is not True):
                         continue
-                    if truth.deleted_at == math.inf and version.removed_at == math.inf:
-                        place = (topic, index), version.offset
-                        if is_selected(options, topic, index) and not self._is_older(rows, *place, generation):
-                            others = [each for each in versions if each.value in rows]
-                            self._check_missing(topic, generation, index, version, is_replaced=bool(others))
-                    else:
+                    if truth.deleted_at != math.inf or version.removed_at != math.inf:
                         self._check_gone(topic, generation, index, version)
+                    elif is_selected(options, topic, index):
+                        others = [each for each in versions if each.value in rows]
+                        if not self._is_older(rows, (topic, index), version.offset, generation):
+                            self._check_missing(topic, generation, index, version, is_replaced=bool(others))
 
     def _is_older(self, rows: Mapping[bytes, _Row], partition: tuple[str, int], offset: int, generation: int) -> bool:
         """Return whether the deleted topic was read: without topic ids, or in a batch that another run had planned."""
         older = [row for row in rows.values() if row.partition == partition and row.generation < generation]
         if not self._cluster.settings.topic_ids:
             return any(row.offset == offset for row in older)
-        again = [
-            row for row in older if self._checkpoint.sink[row.batch].run != self._checkpoint.offsets[row.batch].run
-        ]
+        reads, plans = self._checkpoint.sink, self._checkpoint.offsets
+        again = [row for row in older if reads[row.batch].run != plans[row.batch].run]
         return any(row.offset <= offset < self._ends[row.batch].get(partition, 0) for row in again)
 
     def _check_missing(self, topic: str, generation: int, index: int, version: Version, *, is_replaced: bool) -> None:
