@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from inspect import GEN_CLOSED, getgeneratorstate
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pyspark_kafka_direct.arrow")
 
-_DEFAULT_THREADS: Final = 4
+_MAX_DEFAULT_THREADS: Final = 4
 _TIMESTAMP: Final = "timestamp"
 
 
@@ -141,7 +142,7 @@ def open_slice(
     settings: ReadSettings,
     columns: tuple[str, ...],
     *,
-    threads: int | None,  # None: up to four
+    threads: int | None,  # None: see `_default_threads`
     order: Order,
     limit: int | None,
     shows_progress: bool,
@@ -164,7 +165,7 @@ def open_slice(
         schema=pa.schema([read_schema.field(index) for index in range(len(columns))]),
         read_columns=read_columns,
         decoded=decoded,
-        threads=max(1, min(threads or _DEFAULT_THREADS, len(tasks))),
+        threads=max(1, min(threads or _default_threads(), len(tasks))),
         order=order,
         limit=limit,
         shows_progress=shows_progress,
@@ -183,3 +184,9 @@ def _decoded_columns(columns: tuple[str, ...], payloads: PayloadSettings) -> Dec
     from pyspark_kafka_direct.payloads.reader_schemas import with_reader_schemas
 
     return decoded_columns(columns, with_reader_schemas(payloads))
+
+
+def _default_threads() -> int:
+    """Return half of the processors: one thread fetches while it decodes, and more would compete with the broker."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(processors // 2, _MAX_DEFAULT_THREADS))

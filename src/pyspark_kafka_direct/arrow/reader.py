@@ -50,8 +50,8 @@ def read_arrow(
         end: The position to stop before. Default: ``now``, which is the end of the log when this function is called.
         columns: Some of key, value, topic, partition, offset, timestamp, timestampType, headers, leaderEpoch, in the
             order of the result. By default the first seven. Only these are decoded.
-        threads: The number of partitions that are read at the same time. Default: 4, or fewer if there are fewer
-            partitions. With one, everything runs in the caller's thread. In the order of partitions, the memory is at
+        threads: The number of partitions that are read at the same time. Default: half of the processors, and at most
+            4. With one, everything runs in the caller's thread. In the order of partitions, the memory is at
             most ``threads`` times two fetch responses (``max.partition.fetch.bytes``, 4 MiB by default) and two Arrow
             batches (4 MiB, or one larger record).
         order: ``partition``: by topic, partition and offset. ``timestamp``: by the largest timestamp up to a record in
