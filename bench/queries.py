@@ -85,17 +85,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.measure:
         peer, servers = chosen.measure
-        print(json.dumps(asdict(measure(peer, servers, chosen.queries))))
+        java, cost = measure(peer, servers, chosen.queries)
+        print(json.dumps([java, asdict(cost)]))
         return 0
     costs: dict[str, Cost] = {}
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-    with EmbeddedKafka(version=KAFKA_VERSION, heap="1g") as kafka:
-        for peer in chosen.peers:
-            say_to_stderr(f"{chosen.queries} queries: {peer}")
-            costs[peer] = _in_new_process(peer, kafka.bootstrap_servers, chosen.queries)
+    try:
+        with EmbeddedKafka(version=KAFKA_VERSION, heap="1g") as kafka:
+            for peer in chosen.peers:
+                say_to_stderr(f"{chosen.queries} queries: {peer}")
+                java, costs[peer] = _in_new_process(peer, kafka.bootstrap_servers, chosen.queries)
+    except BenchError as error:
+        print(error, file=sys.stderr)
+        return 1
     found = {
-        "machine": machine.describe(java=_java_version(), kafka=KAFKA_VERSION, jars=CONNECTOR_JARS),
+        "machine": machine.describe(java=java, kafka=KAFKA_VERSION, jars=CONNECTOR_JARS),
         "queries": chosen.queries,
         "costs": {peer: asdict(cost) for peer, cost in costs.items()},
     }
@@ -119,8 +124,8 @@ def render(costs: dict[str, Cost], queries: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def measure(peer: str, servers: str, queries: int) -> Cost:
-    """Start the queries one after the other, and measure them without records and with them."""
+def measure(peer: str, servers: str, queries: int) -> tuple[str, Cost]:
+    """Start the queries one after the other, and measure them without and with records; also return Java's version."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -158,8 +163,9 @@ def measure(peer: str, servers: str, queries: int) -> Cost:
         memory = _memory()
         for query in running:
             query.stop()
+        java = spark_peers.java_version(spark)
     python = [size for name, size in memory if name.startswith("python")]
-    return Cost(
+    return java, Cost(
         len(python),
         (sum(size for _, size in memory) + psutil.Process().memory_full_info().pss) / _MIB,
         sum(python) / _MIB,
@@ -171,7 +177,7 @@ def measure(peer: str, servers: str, queries: int) -> Cost:
     )
 
 
-def _in_new_process(peer: str, servers: str, queries: int) -> Cost:
+def _in_new_process(peer: str, servers: str, queries: int) -> tuple[str, Cost]:
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         environment = dict(os.environ)
         if peer == OURS_FROM_PIP:
@@ -182,7 +188,8 @@ def _in_new_process(peer: str, servers: str, queries: int) -> Cost:
         )
     if ended.returncode:
         raise BenchError(f"The process of {peer} ended with exit code {ended.returncode}")
-    return Cost(**json.loads(ended.stdout.splitlines()[-1]))
+    java, cost = json.loads(ended.stdout.splitlines()[-1])
+    return java, Cost(**cost)
 
 
 def _spark_without_archive(folder: Path) -> str:
@@ -214,11 +221,6 @@ def _start(
             raise BenchError(f"A query of {peer} failed: {error}")
         time.sleep(0.02)
     return query
-
-
-def _java_version() -> str:
-    printed = subprocess.run(["java", "-version"], capture_output=True, check=True, text=True).stderr
-    return printed.splitlines()[0]
 
 
 def _memory() -> list[tuple[str, int]]:
