@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
     from pyspark_kafka_direct.options.offset_specs import OffsetSpec
     from pyspark_kafka_direct.options.settings import ReadSettings
-    from pyspark_kafka_direct.planning.batch_planner import OffsetLookup
+    from pyspark_kafka_direct.planning.offset_resolution import OffsetLookup
     from pyspark_kafka_direct.planning.pushed_filters import PushedFilters
 
 

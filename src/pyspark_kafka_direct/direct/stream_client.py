@@ -32,13 +32,7 @@ from pyspark_kafka_direct.planning.offset_reader import (
     contradicting_metadata_error,
     contradiction_pause,
 )
-from pyspark_kafka_direct.planning.offset_resolution import (
-    positions_at,
-    required_ends,
-    required_lookups,
-    resolve_positions,
-    times_without_record,
-)
+from pyspark_kafka_direct.planning.offset_resolution import look_up_starts, positions_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -214,15 +208,16 @@ def resolve_requested_positions(
     spec = OffsetSpec(given) if times is None else replace(times, partitions={**times.partitions, **given})
     now_ms = int(cluster.pool.system.wall_time() * 1000)
     positions = positions_at(spec, given if times is None else requested, "start", now_ms)
-    lookups = required_lookups(positions)
-    if lookups:  # a deposed leader may lack records, and find later ones
-        cluster.raise_epoch_floors({tp.topic for tp in lookups})
-    listed_offsets = cluster.offsets(lookups, isolation_level=isolation_level) if lookups else {}
-    at_end = required_ends(positions, listed_offsets)
-    latest = cluster.offsets(dict.fromkeys(at_end, LATEST), isolation_level=isolation_level) if at_end else {}
-    if again := times_without_record(positions, listed_offsets):
-        listed_offsets.update(cluster.offsets(again, isolation_level=isolation_level))
-    starts = resolve_positions(positions, listed_offsets, latest, side="start", option=spec.option)
+
+    def fetch(lookups: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        return cluster.offsets(lookups, isolation_level=isolation_level) if lookups else {}
+
+    def fetch_first(lookups: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        if lookups:
+            cluster.raise_epoch_floors({tp.topic for tp in lookups})
+        return fetch(lookups)
+
+    starts = look_up_starts(positions, fetch_first, fetch, option=spec.option)
     return {tp: start.offset for tp, start in starts.items()}
 
 

@@ -82,16 +82,19 @@ def parse_write_arguments(given: Mapping[str, object], topic: str | None, *, in_
     warnings = list(parsed.warnings)
     connection = parse_connection(parsed, warnings)
     produce = parse_producer(parsed, warnings)
-    unused = [name for name in (*_EXACTLY_ONCE_OPTIONS, "stampBatch") if name in parsed.given_names]
     if in_transaction:
         _check_producer_of_transactions(parsed, produce, "transactional_id")
-    elif _TRANSACTION_TIMEOUT in unused:
+    elif _TRANSACTION_TIMEOUT in parsed.given_names:
         warnings.append(
             option_messages.ignored_warning(
                 parsed.source, parsed.given_names[_TRANSACTION_TIMEOUT], "there is no transactional_id"
             )
         )
-    unused = [parsed.given_names[name] for name in unused if name != _TRANSACTION_TIMEOUT]
+    unused = [
+        parsed.given_names[name]
+        for name in (*_EXACTLY_ONCE_OPTIONS, "stampBatch")
+        if name in parsed.given_names and name != _TRANSACTION_TIMEOUT
+    ]
     if unused:
         raise OptionError(f"write_arrow does not have {listed(unused)}, which the sink kafka-direct has; remove it")
     return _write_settings(parsed, connection, produce, warnings)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.atomic_file import write_atomically
 from pyspark_kafka_direct.errors import SchemaRegistryUnavailableError
@@ -99,6 +99,9 @@ class LatestSchemas:
             return None
         digest = hashlib.sha256(json.dumps([registry.urls, _login(registry.credentials), key]).encode()).hexdigest()
         return folder / digest
+
+
+NOT_SAVED: Final = LatestSchemas()
 
 
 def _checked(resolved: ResolvedSchema, source: str, payload: SidePayload) -> FoundSchema:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark_kafka_direct.errors import OptionError, SchemaNotFoundError, with_advice
 from pyspark_kafka_direct.options.payload_formats import format_row
 from pyspark_kafka_direct.options.payload_settings import LATEST_VERSION, is_short_subject, short_subject_advice
-from pyspark_kafka_direct.payloads.latest_schemas import FoundSchema, LatestSchemas, fetch_id, fetch_version
+from pyspark_kafka_direct.payloads.latest_schemas import NOT_SAVED, FoundSchema, LatestSchemas, fetch_id, fetch_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,11 +22,8 @@ SCHEMA_COMMENT: Final = re.compile(r"version [0-9]+ of .*, schema id ([0-9]{1,10
 """The comment of a column whose schema is from a registry."""
 
 
-_NONE_BEFORE: Final = LatestSchemas()
-
-
 def with_reader_schemas(
-    settings: PayloadSettings, comments: Mapping[str, str] | None = None, latest: LatestSchemas = _NONE_BEFORE
+    settings: PayloadSettings, comments: Mapping[str, str] | None = None, latest: LatestSchemas = NOT_SAVED
 ) -> PayloadSettings:
     """Return the settings with the schemas of a registry.
 

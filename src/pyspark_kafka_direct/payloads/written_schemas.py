@@ -20,7 +20,7 @@ from pyspark_kafka_direct.options.payload_settings import (
     short_subject_advice,
     subject_name,
 )
-from pyspark_kafka_direct.payloads.latest_schemas import FoundSchema, LatestSchemas, fetch_version
+from pyspark_kafka_direct.payloads.latest_schemas import NOT_SAVED, FoundSchema, LatestSchemas, fetch_version
 from pyspark_kafka_direct.payloads.payload_format import DerivedSchemaFormat, schema_format, writable_format
 from pyspark_kafka_direct.payloads.write_schema import column_position
 
@@ -36,11 +36,10 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.payloads.column_encoder import EncoderSettings
 
 _NO_ENCODERS: Final[Mapping[str, EncoderSettings]] = {}
-_NONE_BEFORE: Final = LatestSchemas()
 
 
 def resolve_writer_schemas(
-    payloads: SinkPayloads, columns: pa.Schema | None, topic: str | None, latest: LatestSchemas = _NONE_BEFORE
+    payloads: SinkPayloads, columns: pa.Schema | None, topic: str | None, latest: LatestSchemas = NOT_SAVED
 ) -> Mapping[str, EncoderSettings]:
     """Return how keys and values are encoded, by column; ``columns`` are those that are written, if known."""
     if not payloads.sides:

@@ -8,9 +8,8 @@ requested again after the ends, because a record may have arrived before such an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from pyspark_kafka_direct.errors import TopicNotFoundError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
@@ -26,17 +25,14 @@ from pyspark_kafka_direct.planning.offset_resolution import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from uuid import UUID
 
     from pyspark_kafka_direct.options.offset_specs import OffsetSpec
     from pyspark_kafka_direct.options.settings import ReadSettings
     from pyspark_kafka_direct.planning.loss_errors import SkippedLoss
+    from pyspark_kafka_direct.planning.offset_resolution import OffsetLookup
     from pyspark_kafka_direct.planning.pushed_filters import PushedFilters
-
-# Requests offsets from the leaders, by partition: EARLIEST, LATEST or a timestamp in ms, for which the result is
-# NO_RECORD if no record has it or a later one.
-OffsetLookup: TypeAlias = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]
 
 
 @dataclass(frozen=True, slots=True)

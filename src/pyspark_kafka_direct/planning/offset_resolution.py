@@ -7,6 +7,8 @@ and ``resolve_positions`` turns the responses, and the ends requested after them
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError, TopicNotFoundError
@@ -17,13 +19,17 @@ from pyspark_kafka_direct.options.positions import AtTime, BeforeNow, FixedPosit
 from pyspark_kafka_direct.planning.offset_reader import confirmed_starts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from pyspark_kafka_direct.planning.offset_reader import OffsetReader
 
 NO_RECORD = -1  # the ListOffsets response if no record has the timestamp or a later one
 
 RangeSide: TypeAlias = Literal["start", "end"]
+
+# Requests offsets from the leaders, by partition: EARLIEST, LATEST or a timestamp in ms, for which the result is
+# NO_RECORD if no record has it or a later one.
+OffsetLookup: TypeAlias = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]
 
 
 def positions_at(
@@ -49,13 +55,8 @@ def required_ends(
     positions: Mapping[TopicPartition, FixedPosition], listed_offsets: Mapping[TopicPartition, int]
 ) -> set[TopicPartition]:
     """Return the partitions whose ends to request, after the responses to ``required_lookups``."""
-    return {
-        tp
-        for tp, position in positions.items()
-        if position == LATEST
-        or isinstance(position, LastOffsets)
-        or (isinstance(position, AtTime) and listed_offsets.get(tp) == NO_RECORD)
-    }
+    at_end = {tp for tp, position in positions.items() if position == LATEST or isinstance(position, LastOffsets)}
+    return at_end | times_without_record(positions, listed_offsets).keys()
 
 
 def times_without_record(
@@ -81,6 +82,22 @@ def resolve_positions(
     if side == "start":
         _check_matches(option, positions, listed_offsets)
     return {tp: _resolve(tp, positions[tp], listed_offsets, latest) for tp in sorted(positions)}
+
+
+def look_up_starts(
+    positions: Mapping[TopicPartition, FixedPosition],
+    fetch_first: OffsetLookup,  # from leaders that are not deposed: they may lack records, and find later ones
+    fetch: OffsetLookup,
+    *,
+    ends: Mapping[TopicPartition, int] | None = None,  # None: they are requested
+    option: str,
+) -> dict[TopicPartition, ResolvedOffset]:
+    """Request what positions need, and resolve them as starts: ends last, so that no start lies after its end."""
+    listed_offsets = fetch_first(required_lookups(positions))
+    at_end = required_ends(positions, listed_offsets)
+    latest = fetch(dict.fromkeys(at_end, LATEST)) if ends is None else {tp: ends[tp] for tp in at_end}
+    again = fetch(times_without_record(positions, listed_offsets))
+    return resolve_positions(positions, {**listed_offsets, **again}, latest, side="start", option=option)
 
 
 def start_may_change(spec: StartingOffsetSpec) -> bool:
@@ -124,22 +141,12 @@ def resolve_start_offsets(
     if isinstance(spec, CommittedStart):
         return _committed_offsets(spec, partitions, offset_reader, available_now_ends)
     positions = positions_at(spec, partitions, "start", offset_reader.wall_time_ms())
-    requested = required_lookups(positions)
-    listed_offsets = confirmed_starts(
-        lambda: _fetch_offsets(offset_reader, requested), offset_reader.raise_epoch_floors
-    )
-    at_end = required_ends(positions, listed_offsets)
-    # Request end offsets last, so that no start lies after its end.
-    latest = (
-        _fetch_offsets(offset_reader, dict.fromkeys(at_end, LATEST))
-        if available_now_ends is None
-        else {tp: available_now_ends[tp] for tp in at_end}
-    )
-    listed_offsets = {
-        **listed_offsets,
-        **_fetch_offsets(offset_reader, times_without_record(positions, listed_offsets)),
-    }
-    starts = resolve_positions(positions, listed_offsets, latest, side="start", option=spec.option)
+    fetch = partial(_fetch_offsets, offset_reader)
+
+    def fetch_first(lookups: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        return confirmed_starts(lambda: fetch(lookups), offset_reader.raise_epoch_floors)
+
+    starts = look_up_starts(positions, fetch_first, fetch, ends=available_now_ends, option=spec.option)
     if available_now_ends is None:
         return {tp: start.offset for tp, start in starts.items()}
     return {
