@@ -28,6 +28,7 @@ from pyspark_kafka_direct.options.value_types import (
 
 # Java's Utils.HOST_PORT_PATTERN: an optional scheme, a host (IPv6 in brackets), a port.
 HOST_PORT: Final = re.compile(r"(?:[0-9A-Za-z\-%._]*://)?\[?([0-9A-Za-z\-%._:]+)\]?:([0-9]{1,5})")
+LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class _ServerList(ListOf):

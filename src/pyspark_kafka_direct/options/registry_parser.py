@@ -9,7 +9,9 @@ from urllib.parse import unquote, urlsplit
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options import option_messages
+from pyspark_kafka_direct.options.connection_definitions import LOOPBACK_HOSTS
 from pyspark_kafka_direct.options.hints import either
+from pyspark_kafka_direct.options.oauth_parser import UNAMBIGUOUS_NETLOC, parse_token_url
 from pyspark_kafka_direct.options.payload_formats import format_row, needed_format
 from pyspark_kafka_direct.options.payload_settings import SIDES, Side, SidePayload, subject_name
 from pyspark_kafka_direct.options.registry_settings import (
@@ -18,8 +20,14 @@ from pyspark_kafka_direct.options.registry_settings import (
     RegistryCredentials,
     RegistrySettings,
 )
-from pyspark_kafka_direct.options.security_parser import LOOPBACK_HOSTS, UNAMBIGUOUS_NETLOC, parse_token_url
-from pyspark_kafka_direct.options.security_settings import OAuthSettings, Secret
+from pyspark_kafka_direct.options.security_settings import (
+    NO_SECRET,
+    ClientCredentials,
+    EndpointTokens,
+    FileTokens,
+    OAuthSettings,
+    Secret,
+)
 from pyspark_kafka_direct.options.tls_parser import parse_tls
 from pyspark_kafka_direct.options.unused_options import UnusedOptions
 from pyspark_kafka_direct.options.value_types import INT32
@@ -280,10 +288,10 @@ def _parse_bearer(parsed: ParsedConfig, security: SecuritySettings, tls: TlsSett
         if security.sasl is None or security.sasl.oauth is None:
             raise OptionError(f"{parsed.name_of(_BEARER_SOURCE)}={source} needs kafka.sasl.mechanism=OAUTHBEARER")
         return RegistryCredentials(oauth=security.sasl.oauth, headers=headers)
-    return RegistryCredentials(oauth=_parse_endpoint(parsed, tls), headers=headers)
+    return RegistryCredentials(oauth=OAuthSettings(_parse_endpoint(parsed, tls)), headers=headers)
 
 
-def _parse_endpoint(parsed: ParsedConfig, tls: TlsSettings) -> OAuthSettings:
+def _parse_endpoint(parsed: ParsedConfig, tls: TlsSettings) -> EndpointTokens | FileTokens:
     url, client_id = parsed.get_string(_ENDPOINT), parsed.get_string(f"{_BEARER}client.id")
     client_secret = parsed.get_secret(f"{_BEARER}client.secret")
     needs_client = urlsplit(url or "").scheme != "file"  # a file contains a token
@@ -295,14 +303,15 @@ def _parse_endpoint(parsed: ParsedConfig, tls: TlsSettings) -> OAuthSettings:
         if is_needed and not value:
             raise OptionError(f"{parsed.name_of(name)} is missing; the endpoint of tokens needs it")
     name = parsed.name_of(_ENDPOINT)
-    parse_token_url(url or "", name, parsed.name_of(f"{_BEARER}client.secret"))
+    url_parts = parse_token_url(url or "", name, parsed.name_of(f"{_BEARER}client.secret"))
+    if url_parts.scheme == "file":
+        return FileTokens(unquote(url_parts.path), url_option=name)
     timeout = "schema.registry.http.read.timeout.ms"
-    return OAuthSettings(
-        token_endpoint_url=url,
-        client_id=client_id,
-        client_secret=client_secret,
+    return EndpointTokens(
+        url or "",
+        ClientCredentials(client_id or "", client_secret or NO_SECRET),
         scope=parsed.get_string(f"{_BEARER}scope") or None,
-        endpoint_tls=tls,
+        tls=tls,
         connect_timeout_ms=parsed.get_int(timeout),
         read_timeout_ms=parsed.get_int(timeout),
         url_option=name,
@@ -329,7 +338,8 @@ def _network_warnings(parsed: ParsedConfig, settings: RegistrySettings) -> list[
         warnings.append(f"{parsed.name_of(REGISTRY_URL)} sends credentials unencrypted over the network; use https")
     # A token endpoint of the registry uses these TLS settings, too. That of the brokers has its own.
     oauth = settings.credentials.oauth
-    token_urls = [] if oauth is None or oauth.endpoint_tls is not settings.tls else [oauth.token_endpoint_url or ""]
+    endpoint = None if oauth is None else oauth.source
+    token_urls = [endpoint.url] if isinstance(endpoint, EndpointTokens) and endpoint.tls is settings.tls else []
     if tls_names and not any(url.startswith("https:") for url in (*settings.urls, *token_urls)):
         warnings.append(
             f"No URL of {parsed.name_of(REGISTRY_URL)} is https, so this has no effect: {', '.join(tls_names)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
 
 from pyspark_kafka_direct.errors import OptionError
 
@@ -89,31 +89,61 @@ DEFAULT_TLS: Final = TlsSettings()
 
 
 @dataclass(frozen=True, slots=True)
-class UnsecuredClaims:
-    """The claims of an unsigned token (Kafka's ``OAuthBearerUnsecuredLoginCallbackHandler``)."""
+class ProviderTokens:
+    """Tokens from Python code."""
+
+    name: str  # `module:factory`, imported by each process that connects
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCredentials:
+    """The client-credentials grant of a token endpoint (Kafka's ``ClientCredentialsJwtRetriever``)."""
+
+    client_id: str
+    client_secret: Secret
+    urlencode_header: bool = False  # of the client id and secret in the header `Authorization`
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointTokens:
+    """Tokens from an endpoint over HTTP(S)."""
+
+    url: str
+    grant: ClientCredentials
+    scope: str | None = None
+    tls: TlsSettings = DEFAULT_TLS
+    connect_timeout_ms: int = 10_000
+    read_timeout_ms: int = 10_000
+    url_option: str = "kafka.sasl.oauthbearer.token.endpoint.url"  # and the next two: for errors
+    timeout_options: str = "kafka.sasl.login.connect.timeout.ms and kafka.sasl.login.read.timeout.ms"
+    ca_advice: str = 'set its CA as ssl.truststore.location="..." in kafka.sasl.jaas.config'
+
+
+@dataclass(frozen=True, slots=True)
+class FileTokens:
+    """Tokens from a file that another program renews (Kafka's ``FileJwtRetriever``)."""
+
+    path: str  # on each host that connects
+    url_option: str = "kafka.sasl.oauthbearer.token.endpoint.url"  # for errors
+
+
+@dataclass(frozen=True, slots=True)
+class UnsecuredTokens:
+    """Unsigned tokens for tests (Kafka's ``OAuthBearerUnsecuredLoginCallbackHandler``)."""
 
     claims: tuple[tuple[str, str | float | tuple[str, ...]], ...]
     lifetime_seconds: int = 3600
 
 
+TokenSource: TypeAlias = ProviderTokens | EndpointTokens | FileTokens | UnsecuredTokens
+
+
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """The source of bearer tokens: exactly one of provider, token endpoint and unsecured claims."""
+    """The source of bearer tokens, and what is sent with them."""
 
-    provider: str | None = None  # `module:factory`, imported by each process that connects
-    token_endpoint_url: str | None = None  # http(s) for the client-credentials grant, or the URL of a file with a token
-    client_id: str | None = None
-    client_secret: Secret | None = None
-    scope: str | None = None
-    urlencode_header: bool = False  # of the client id and secret in the header `Authorization`
-    endpoint_tls: TlsSettings = DEFAULT_TLS
-    connect_timeout_ms: int = 10_000  # of the token endpoint
-    read_timeout_ms: int = 10_000  # of the token endpoint
-    unsecured: UnsecuredClaims | None = None  # for tests
+    source: TokenSource
     extensions: tuple[tuple[str, str], ...] = ()  # SASL extensions (KIP-342)
-    url_option: str = "kafka.sasl.oauthbearer.token.endpoint.url"  # and the next two: for errors
-    timeout_options: str = "kafka.sasl.login.connect.timeout.ms and kafka.sasl.login.read.timeout.ms"
-    ca_advice: str = 'set its CA as ssl.truststore.location="..." in kafka.sasl.jaas.config'
 
 
 @dataclass(frozen=True, slots=True)

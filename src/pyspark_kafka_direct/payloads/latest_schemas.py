@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.atomic_file import write_atomically
 from pyspark_kafka_direct.errors import SchemaRegistryUnavailableError
+from pyspark_kafka_direct.options.security_settings import EndpointTokens
 from pyspark_kafka_direct.payloads.payload_format import schema_format
 
 if TYPE_CHECKING:
@@ -120,10 +121,10 @@ def _checked(resolved: ResolvedSchema, source: str, payload: SidePayload) -> Fou
 
 def _login(credentials: RegistryCredentials) -> list[object]:
     """Return what distinguishes registries with the same URL, as there are in Confluent Cloud."""
-    token, oauth = credentials.token, credentials.oauth
+    token, source = credentials.token, None if credentials.oauth is None else credentials.oauth.source
     return [
         credentials.username,
         None if token is None else token.reveal(),
-        None if oauth is None else oauth.client_id,
+        source.grant.client_id if isinstance(source, EndpointTokens) else None,
         credentials.headers,
     ]

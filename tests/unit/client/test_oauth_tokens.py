@@ -19,13 +19,21 @@ from urllib.parse import quote_plus
 import pytest
 from tests.integration.waiting import wait_until
 from tests.unit.client.fake_systems import FakeTimeSystem
-from tests.unit.client.token_endpoint import Endpoint
+from tests.unit.client.token_endpoint import ME, Endpoint
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, KafkaDirectError, OptionError
-from pyspark_kafka_direct.options.security_settings import OAuthSettings, Secret, UnsecuredClaims
+from pyspark_kafka_direct.options.security_settings import (
+    EndpointTokens,
+    FileTokens,
+    OAuthSettings,
+    ProviderTokens,
+    Secret,
+    TlsSettings,
+    UnsecuredTokens,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,7 +68,7 @@ def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     def write(source: str) -> OAuthSettings:
         name = f"tokens_{next(NUMBERS)}"  # a new module each time, because imports are cached
         (tmp_path / f"{name}.py").write_text(source)
-        return OAuthSettings(provider=f"{name}:make")
+        return OAuthSettings(ProviderTokens(f"{name}:make"))
 
     return write
 
@@ -81,6 +89,11 @@ def test_provider_object(provider: Callable[[str], OAuthSettings]) -> None:
     )
     assert token.value == Secret("abc")
     assert dict(token.extensions) == {"cluster": "mine", "x": "y", "pool": "p-1"}
+
+
+def module_of(oauth: OAuthSettings) -> Any:
+    assert isinstance(oauth.source, ProviderTokens)
+    return __import__(oauth.source.name.partition(":")[0])
 
 
 COUNTING = "import itertools, time\nnumbers = itertools.count(1)\n"
@@ -143,7 +156,7 @@ def test_invalid_providers(provider: Callable[[str], OAuthSettings], source: str
 
 def test_missing_provider_module() -> None:
     with pytest.raises(OptionError, match=r"'no_such:make' cannot be imported on .* every executor"):
-        fetch_token(OAuthSettings(provider="no_such:make"))
+        fetch_token(OAuthSettings(ProviderTokens("no_such:make")))
 
 
 def test_failing_provider_module(provider: Callable[[str], OAuthSettings]) -> None:
@@ -167,7 +180,7 @@ def test_hanging_provider_times_out(provider: Callable[[str], OAuthSettings]) ->
     error = token_error(oauth, 0.2)
     assert isinstance(error, BrokerTimeoutError)
     assert "returned no token in time" in error.message
-    __import__(str(oauth.provider).partition(":")[0]).stop.set()
+    module_of(oauth).stop.set()
 
 
 def test_hanging_threads_do_not_accumulate(provider: Callable[[str], OAuthSettings]) -> None:
@@ -182,7 +195,7 @@ def test_hanging_threads_do_not_accumulate(provider: Callable[[str], OAuthSettin
     )
     for _ in range(3):
         assert isinstance(token_error(oauth, 0.05), BrokerTimeoutError)
-    module: Any = __import__(str(oauth.provider).partition(":")[0])
+    module: Any = module_of(oauth)
     wait_until(lambda: bool(module.calls), "the call")
     assert len(module.calls) == 1
     module.stop.set()
@@ -256,7 +269,7 @@ def test_thread_that_hangs_for_long_is_abandoned(provider: Callable[[str], OAuth
 
     wait_until(has_token, "a token of another thread")
     assert tokens == [Secret("t2")]
-    __import__(str(oauth.provider).partition(":")[0]).stop.set()
+    module_of(oauth).stop.set()
 
 
 @pytest.mark.parametrize("expires", ["float('nan')", "float('inf')", "10 ** 400"])
@@ -278,7 +291,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
 
 def test_the_client_credentials_grant(endpoint: Endpoint) -> None:
     endpoint.add_response(200, {"access_token": "abc", "expires_in": 3600})
-    oauth = endpoint.settings(scope="kafka read", extensions=(("pool", "p-1"),))
+    oauth = replace(endpoint.settings(scope="kafka read"), extensions=(("pool", "p-1"),))
     token = retrieve_token(oauth, Deadline.after(SECONDS), BROKER)
     assert token.value == Secret("abc")
     assert token.extensions == (("pool", "p-1"),)
@@ -360,7 +373,7 @@ class FailingEndpointSystem(FakeTimeSystem):
         return io.BytesIO(b'{"access_token": "abc"}')
 
 
-REMOTE = OAuthSettings(token_endpoint_url="https://idp.invalid/token", client_id="me", client_secret=Secret("hunter2"))
+REMOTE = OAuthSettings(EndpointTokens("https://idp.invalid/token", ME))
 
 
 def test_a_failed_connection_to_the_endpoint_is_retried_twice() -> None:
@@ -421,7 +434,7 @@ def test_invalid_lifetime_disables_caching(endpoint: Endpoint, lifetime: str) ->
 @pytest.mark.parametrize("urlencode", [False, True], ids=["plain", "urlencoded"])
 def test_echoed_secret_is_redacted(endpoint: Endpoint, echoed: str, urlencode: bool) -> None:
     endpoint.add_response(401, {"error": "invalid_client", "error_description": f"not {echoed} here"})
-    oauth = replace(endpoint.settings(urlencode_header=urlencode), client_secret=Secret("hunter2/+"))
+    oauth = endpoint.settings("hunter2/+", urlencode_header=urlencode)
     if urlencode:
         sent = quote_plus("me:x") + ":" + quote_plus("hunter2/+")
         endpoint.responses[0] = (401, {}, json.dumps({"error": base64.b64encode(sent.encode()).decode()}))
@@ -459,10 +472,7 @@ def test_a_proxy_cannot_add_lines_to_a_log(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.delenv("no_proxy", raising=False)
         thread = threading.Thread(target=respond, args=(listener,), daemon=True)
         thread.start()
-        settings = OAuthSettings(
-            token_endpoint_url="https://idp.test/", client_id="me", client_secret=Secret("hunter2")
-        )
-        message = token_error(settings).message
+        message = token_error(OAuthSettings(EndpointTokens("https://idp.test/", ME))).message
         thread.join(SECONDS)
     assert "the proxy 127.0.0.1:" in message
     assert message.endswith(" returned HTTP 403.")
@@ -474,15 +484,14 @@ def test_hanging_endpoint_times_out() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        oauth = OAuthSettings(token_endpoint_url=url, client_id="me", client_secret=Secret("hunter2"))
-        assert isinstance(token_error(oauth, 0.2), BrokerTimeoutError)
-        short_timeouts = replace(oauth, connect_timeout_ms=50, read_timeout_ms=50)
+        assert isinstance(token_error(OAuthSettings(EndpointTokens(url, ME)), 0.2), BrokerTimeoutError)
+        short_timeouts = OAuthSettings(EndpointTokens(url, ME, connect_timeout_ms=50, read_timeout_ms=50))
         assert "did not respond in time (kafka.sasl.login" in token_error(short_timeouts).message
 
 
 def test_an_endpoint_whose_ca_file_is_missing(tmp_path: Path) -> None:
-    missing = replace(REMOTE.endpoint_tls, truststore_location=str(tmp_path / "ca.pem"))
-    error = token_error(replace(REMOTE, endpoint_tls=missing))
+    missing = TlsSettings(truststore_location=str(tmp_path / "ca.pem"))
+    error = token_error(OAuthSettings(EndpointTokens("https://idp.invalid/token", ME, tls=missing)))
     assert isinstance(error, OptionError)
     assert "cannot be read" in error.message
 
@@ -492,7 +501,7 @@ def test_an_endpoint_whose_ca_file_is_missing(tmp_path: Path) -> None:
 
 def test_a_token_in_a_file_is_read_each_time(tmp_path: Path) -> None:
     path = tmp_path / "the token"
-    oauth = OAuthSettings(token_endpoint_url=path.as_uri())
+    oauth = OAuthSettings(FileTokens(str(path)))
     error = token_error(oauth)
     assert isinstance(error, OptionError)
     assert "the token file" in error.message
@@ -505,8 +514,8 @@ def test_a_token_in_a_file_is_read_each_time(tmp_path: Path) -> None:
 
 
 def test_an_unsigned_token() -> None:
-    claims = UnsecuredClaims((("sub", "alice"), ("scope", ("a", "b")), ("n", 1.5)), lifetime_seconds=60)
-    oauth = OAuthSettings(unsecured=claims)
+    claims = (("sub", "alice"), ("scope", ("a", "b")), ("n", 1.5))
+    oauth = OAuthSettings(UnsecuredTokens(claims, lifetime_seconds=60))
     header, content, signature = fetch_token(oauth).split(".")
     assert signature == ""
     assert json.loads(decode_base64url(header)) == {"alg": "none"}

@@ -12,7 +12,13 @@ from tests.unit.client.test_scram import Broker
 from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel, FetchRequestPartition
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
-from pyspark_kafka_direct.options.security_settings import OAuthSettings, SaslSettings, Secret, SecuritySettings
+from pyspark_kafka_direct.options.security_settings import (
+    FileTokens,
+    OAuthSettings,
+    SaslSettings,
+    Secret,
+    SecuritySettings,
+)
 from pyspark_kafka_direct.options.settings import FetchSettings
 
 if TYPE_CHECKING:
@@ -36,7 +42,7 @@ def cluster() -> Iterator[UnitCluster]:
 @pytest.fixture
 def oauth(tmp_path: Path) -> SaslSettings:
     (tmp_path / "token").write_text("hunter2")
-    oauth = OAuthSettings(token_endpoint_url=(tmp_path / "token").as_uri())
+    oauth = OAuthSettings(FileTokens(str(tmp_path / "token")))
     return SaslSettings(mechanism="OAUTHBEARER", oauth=oauth)
 
 

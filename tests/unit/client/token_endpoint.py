@@ -7,7 +7,9 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from pyspark_kafka_direct.options.security_settings import OAuthSettings, Secret
+from pyspark_kafka_direct.options.security_settings import ClientCredentials, EndpointTokens, OAuthSettings, Secret
+
+ME = ClientCredentials("me", Secret("hunter2"))
 
 
 class Endpoint:
@@ -38,8 +40,9 @@ class Endpoint:
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()
 
-    def settings(self, **more: Any) -> OAuthSettings:
-        return OAuthSettings(token_endpoint_url=self.url, client_id="me:x", client_secret=Secret("hunter2"), **more)
+    def settings(self, secret: str = "hunter2", *, urlencode_header: bool = False, **more: Any) -> OAuthSettings:
+        grant = ClientCredentials("me:x", Secret(secret), urlencode_header)
+        return OAuthSettings(EndpointTokens(self.url, grant, **more))
 
     def add_response(self, status: int, content: object, **headers: str) -> None:
         self.responses.append((status, headers, content if isinstance(content, str) else json.dumps(content)))

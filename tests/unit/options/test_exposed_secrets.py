@@ -5,11 +5,18 @@ from __future__ import annotations
 import pytest
 from tests.unit.options.parsed_security import OAUTH_MODULE, TOKEN_URL, error, oauth, parse, tls
 
+from pyspark_kafka_direct.options.security_settings import EndpointTokens, FileTokens, ProviderTokens
 from pyspark_kafka_direct.options.tls_parser import CIPHER_SUITES
 
 TOKEN_URLS = "PYSPARK_KAFKA_DIRECT_TOKEN_URLS"
 TOKEN_PROVIDERS = "PYSPARK_KAFKA_DIRECT_TOKEN_PROVIDERS"
 CLIENT = 'clientId="me" clientSecret="hunter2"'
+
+
+def token_url(url: str) -> str:
+    source = oauth(CLIENT, **{TOKEN_URL: url}).source
+    assert isinstance(source, EndpointTokens)
+    return source.url
 
 
 def oauth_error(url: str) -> str:
@@ -50,13 +57,13 @@ def test_files_and_unencrypted_urls_need_the_permission_of_the_driver(
     )
     assert security.sasl is not None
     assert security.sasl.oauth is not None
-    assert security.sasl.oauth.token_endpoint_url == url
+    assert isinstance(security.sasl.oauth.source, FileTokens if url.lower().startswith("file") else EndpointTokens)
     assert ["unencrypted" in warning for warning in warnings] == ([True] if url.lower().startswith("http") else [])
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "[::1]"])
 def test_a_token_endpoint_on_this_host_needs_no_encryption(host: str) -> None:
-    assert oauth(CLIENT, **{TOKEN_URL: f"http://{host}/token"}).token_endpoint_url == f"http://{host}/token"
+    assert token_url(f"http://{host}/token") == f"http://{host}/token"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +90,7 @@ def test_ambiguous_token_urls_are_rejected(url: str) -> None:
 
 def test_the_list_of_token_urls_excludes_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_URLS, "https://idp/token,file:///token")
-    assert oauth(CLIENT, **{TOKEN_URL: "https://idp/token"}).token_endpoint_url == "https://idp/token"
+    assert token_url("https://idp/token") == "https://idp/token"
     for url in ("https://idp/token2", "https://internal/", "http://localhost/", "file:///token/../etc/passwd"):
         assert f"is not in the environment variable {TOKEN_URLS} of the driver" in oauth_error(url)
 
@@ -105,7 +112,7 @@ def test_a_token_provider_needs_the_permission_of_the_driver(
 def test_allowed_token_providers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_PROVIDERS, "company.tokens:Tokens.make, my_tokens:provider")
     for provider in ("my_tokens:provider", "company.tokens:Tokens.make"):
-        assert oauth(provider=provider).provider == provider
+        assert oauth(provider=provider).source == ProviderTokens(provider)
 
 
 @pytest.mark.parametrize(

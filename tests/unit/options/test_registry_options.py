@@ -19,7 +19,7 @@ from pyspark_kafka_direct.options.registry_settings import (
     RegistryCredentials,
     RegistrySettings,
 )
-from pyspark_kafka_direct.options.security_settings import Secret
+from pyspark_kafka_direct.options.security_settings import ClientCredentials, EndpointTokens, Secret
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.payload_settings import Side
@@ -52,6 +52,13 @@ def settings(**options: str) -> RegistrySettings:
 
 def credentials(**options: str) -> RegistryCredentials:
     return settings(**options).credentials
+
+
+def token_endpoint(**options: str) -> EndpointTokens:
+    oauth = credentials(**options).oauth
+    assert oauth is not None
+    assert isinstance(oauth.source, EndpointTokens)
+    return oauth.source
 
 
 def test_without_a_url_there_is_no_registry() -> None:
@@ -106,13 +113,12 @@ def test_tokens() -> None:
     headers = (("target-sr-cluster", "lsrc-1"), ("Confluent-Identity-Pool-Id", "pool-1"))
     assert credentials(**{"bearer.auth.token": "abc", **cloud}).headers == headers
 
-    oauth = credentials(**OAUTH, **{"bearer.auth.scope": "read"}).oauth
-    assert oauth is not None
-    assert (oauth.token_endpoint_url, oauth.client_id, oauth.scope) == ("https://idp/token", "me", "read")
-    assert (oauth.client_secret, oauth.endpoint_tls) == (Secret("hunter2"), REGISTRY_TLS)
-    assert oauth.url_option == "bearer.auth.issuer.endpoint.url"
+    endpoint = token_endpoint(**OAUTH, **{"bearer.auth.scope": "read"})
+    assert (endpoint.url, endpoint.scope, endpoint.tls) == ("https://idp/token", "read", REGISTRY_TLS)
+    assert endpoint.grant == ClientCredentials("me", Secret("hunter2"))
+    assert endpoint.url_option == "bearer.auth.issuer.endpoint.url"
 
-    inherited = credentials(
+    inherited = token_endpoint(
         **{
             "schema.registry.bearer.auth.credentials.source": "SASL_OAUTHBEARER_INHERIT",
             "kafka.security.protocol": "SASL_SSL",
@@ -121,9 +127,8 @@ def test_tokens() -> None:
             "kafka.sasl.oauthbearer.client.credentials.client.id": "me",
             "kafka.sasl.oauthbearer.client.credentials.client.secret": "hunter2",
         }
-    ).oauth
-    assert inherited is not None
-    assert inherited.client_id == "me"
+    )
+    assert inherited.grant == ClientCredentials("me", Secret("hunter2"))
 
 
 def test_tls() -> None:

@@ -23,11 +23,15 @@ from tests.unit.options.parsed_security import (
 
 from pyspark_kafka_direct.options.option_parser import OPTION_TABLE
 from pyspark_kafka_direct.options.security_settings import (
+    ClientCredentials,
+    EndpointTokens,
     OAuthSettings,
+    ProviderTokens,
     SaslSettings,
     Secret,
     SecuritySettings,
     TlsSettings,
+    UnsecuredTokens,
 )
 from pyspark_kafka_direct.options.spark_definitions import TOKEN_PROVIDERS_VARIABLE
 
@@ -319,12 +323,12 @@ def test_unencrypted_credentials_cause_a_warning(params: Mapping[str, str], expe
 def test_a_token_provider(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_PROVIDERS_VARIABLE, "my.tokens:provider")
     settings = oauth('extension_logicalCluster="lkc-1"', provider=" my.tokens:provider ")
-    assert settings == OAuthSettings(provider="my.tokens:provider", extensions=(("logicalCluster", "lkc-1"),))
+    assert settings == OAuthSettings(ProviderTokens("my.tokens:provider"), extensions=(("logicalCluster", "lkc-1"),))
 
 
 def test_a_token_provider_needs_no_jaas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_PROVIDERS_VARIABLE, "m:f")
-    assert sasl("OAUTHBEARER", provider="m:f").oauth == OAuthSettings(provider="m:f")
+    assert sasl("OAUTHBEARER", provider="m:f").oauth == OAuthSettings(ProviderTokens("m:f"))
 
 
 def test_a_token_endpoint_with_settings_of_java() -> None:
@@ -339,12 +343,13 @@ def test_a_token_endpoint_with_settings_of_java() -> None:
         },
     )
     assert settings == OAuthSettings(
-        token_endpoint_url="https://idp.example.com/token",
-        client_id="me",
-        client_secret=Secret("hunter2"),
-        scope="kafka",
-        endpoint_tls=TlsSettings(truststore_location="/idp.pem"),
-        read_timeout_ms=1234,
+        EndpointTokens(
+            "https://idp.example.com/token",
+            ClientCredentials("me", Secret("hunter2")),
+            scope="kafka",
+            tls=TlsSettings(truststore_location="/idp.pem"),
+            read_timeout_ms=1234,
+        )
     )
 
 
@@ -361,10 +366,7 @@ def test_a_token_endpoint_with_settings_of_librdkafka() -> None:
         },
     ).oauth
     assert settings == OAuthSettings(
-        token_endpoint_url="https://idp.example.com/token",
-        client_id="me",
-        client_secret=Secret("hunter2"),
-        scope="kafka",
+        EndpointTokens("https://idp.example.com/token", ClientCredentials("me", Secret("hunter2")), scope="kafka"),
         extensions=(("logicalCluster", "lkc-1"), ("identityPoolId", "pool-2")),
     )
 
@@ -382,8 +384,8 @@ def test_an_unsigned_token_for_tests() -> None:
     assert "for tests only" in warnings[0]
     assert security.sasl is not None
     assert security.sasl.oauth is not None
-    unsecured = security.sasl.oauth.unsecured
-    assert unsecured is not None
+    unsecured = security.sasl.oauth.source
+    assert isinstance(unsecured, UnsecuredTokens)
     assert dict(unsecured.claims) == {"sub": "alice", "n": 1.5, "scope": ("a", "b")}
     assert unsecured.lifetime_seconds == 60
     assert security.sasl.oauth.extensions == (("x", "y"),)

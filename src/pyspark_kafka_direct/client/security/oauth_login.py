@@ -1,28 +1,39 @@
-"""Retrieves and caches OAUTHBEARER tokens: from user code, a token endpoint or a file, or unsigned ones for tests."""
+"""Retrieves OAUTHBEARER tokens from their source, and caches them.
+
+To add a source: a frozen dataclass in the union ``TokenSource``, its parser in ``options/oauth_parser.py``, a function
+that retrieves one token in a module of this package, and a case in ``_retriever``.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from pyspark_kafka_direct.client.http_opener import proxy_of
 from pyspark_kafka_direct.client.security.oauth_tokens import (
     OAuthBearerToken,
     OAuthTokenProvider,
     provider_token_retriever,
-    unsecured_jwt,
+    unsecured_token,
 )
-from pyspark_kafka_direct.client.security.token_endpoint import url_token_retriever
+from pyspark_kafka_direct.client.security.token_endpoint import endpoint_token_retriever
+from pyspark_kafka_direct.client.security.token_file import file_token_retriever
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, KafkaDirectError, OptionError
+from pyspark_kafka_direct.options.security_settings import (
+    EndpointTokens,
+    FileTokens,
+    ProviderTokens,
+    UnsecuredTokens,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.security.oauth_tokens import TokenRetriever
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.options.security_settings import OAuthSettings
 
-__all__ = ["OAuthBearerToken", "OAuthTokenProvider", "retrieve_token"]
+__all__ = ["OAuthBearerToken", "OAuthTokenProvider", "retrieve_token", "token_proxy"]
 
 # As Java's sasl.login.refresh.window.factor: a new token after 80% of the old one's lifetime.
 _REFRESH_FRACTION: Final = 0.8
@@ -33,31 +44,48 @@ _ABANDON_AFTER_SECONDS: Final = 60.0
 
 def retrieve_token(oauth: OAuthSettings, deadline: Deadline, broker: str) -> OAuthBearerToken:
     """Return a token to authenticate with ``broker``."""
-    return _token_source(oauth, deadline.system).token(deadline, broker)
+    return _token_cache(oauth, deadline.system).token(deadline, broker)
 
 
-# One source per process and settings: a hundred connections request one token. The cache is bounded and, as the
-# connection pool, holds nothing that cannot be fetched again.
+def token_proxy(oauth: OAuthSettings) -> str | None:
+    """Return the proxy of the environment that tokens are requested through, as `proxy_of`."""
+    return proxy_of(oauth.source.url) if isinstance(oauth.source, EndpointTokens) else None
+
+
+# One cache per process and settings: a hundred connections request one token. The number of caches is bounded and, as
+# the connection pool, they hold nothing that cannot be fetched again.
 @lru_cache(maxsize=16)
-def _token_source(oauth: OAuthSettings, system: System) -> _CachedTokenSource:
-    if oauth.provider is not None:
-        return _CachedTokenSource(
-            provider_token_retriever(oauth.provider, oauth.extensions), "The oauthTokenProvider", system
-        )
-    if oauth.unsecured is not None:
-        claims = oauth.unsecured
-        return _CachedTokenSource(
-            lambda _: unsecured_jwt(claims, oauth.extensions, system.wall_time()), "The unsigned token", system
-        )
-    proxy = proxy_of(oauth.token_endpoint_url or "")
-    name = "The token endpoint" if proxy is None else f"The token endpoint behind the proxy {proxy}"
-    return _CachedTokenSource(url_token_retriever(oauth), name, system)
+def _token_cache(oauth: OAuthSettings, system: System) -> _TokenCache:
+    retrieve, source_name = _retriever(oauth, system)
+
+    def retrieve_with_extensions(deadline: Deadline) -> OAuthBearerToken:
+        token = retrieve(deadline)
+        return replace(token, extensions=tuple({**dict(oauth.extensions), **dict(token.extensions)}.items()))
+
+    return _TokenCache(retrieve_with_extensions, source_name, system)
 
 
-class _CachedTokenSource:
+def _retriever(oauth: OAuthSettings, system: System) -> tuple[TokenRetriever, str]:
+    """Return the function that retrieves tokens of a source, and the name of the source for errors."""
+    match oauth.source:
+        case ProviderTokens() as source:
+            return provider_token_retriever(source), "The oauthTokenProvider"
+        case EndpointTokens() as source:
+            proxy = token_proxy(oauth)
+            name = "The token endpoint" if proxy is None else f"The token endpoint behind the proxy {proxy}"
+            return endpoint_token_retriever(source), name
+        case FileTokens() as source:
+            return file_token_retriever(source), "The token file"
+        case UnsecuredTokens() as source:
+            return lambda _: unsecured_token(source, system.wall_time()), "The unsigned token"
+        case unknown:
+            assert_never(unknown)
+
+
+class _TokenCache:
     """Returns the cached token until 80% of its lifetime have passed."""
 
-    def __init__(self, fetch: Callable[[Deadline], OAuthBearerToken], source_name: str, system: System) -> None:
+    def __init__(self, fetch: TokenRetriever, source_name: str, system: System) -> None:
         self._fetch = fetch
         self._source_name = source_name
         self._system = system
@@ -128,7 +156,7 @@ class _CachedTokenSource:
 class _TokenRequest:
     """A request for a token in a separate thread, which starts at once."""
 
-    def __init__(self, fetch: Callable[[Deadline], OAuthBearerToken], deadline: Deadline, system: System) -> None:
+    def __init__(self, fetch: TokenRetriever, deadline: Deadline, system: System) -> None:
         self._fetch = fetch
         self._deadline = deadline
         self._system = system

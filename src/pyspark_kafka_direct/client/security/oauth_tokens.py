@@ -12,7 +12,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.security_settings import Secret, check_extensions
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.options.security_settings import UnsecuredClaims
+    from pyspark_kafka_direct.options.security_settings import ProviderTokens, UnsecuredTokens
 
 # Larger times are milliseconds, as AWS's signer returns them; as seconds it is the year 5138.
 _MAX_SECONDS: Final = 1e11
@@ -49,7 +49,10 @@ class OAuthBearerToken:
 
     value: Secret
     expires_at: float | None = None  # seconds since 1970
-    extensions: tuple[tuple[str, str], ...] = ()
+    extensions: tuple[tuple[str, str], ...] = ()  # of the source; they replace those of the settings
+
+
+TokenRetriever: TypeAlias = "Callable[[Deadline], OAuthBearerToken]"
 
 
 def finite_or_none(number: float | str) -> float | None:
@@ -61,10 +64,9 @@ def finite_or_none(number: float | str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def provider_token_retriever(
-    name: str, extensions: tuple[tuple[str, str], ...]
-) -> Callable[[Deadline], OAuthBearerToken]:
+def provider_token_retriever(source: ProviderTokens) -> TokenRetriever:
     """Return a function that requests tokens from the provider ``module:factory``."""
+    name = source.name
     # The provider is created with the first token, in the process that requests it: it is not pickled.
     providers: list[Any] = []
 
@@ -74,18 +76,18 @@ def provider_token_retriever(
         provider = providers[0]
         result = provider.token() if hasattr(provider, "token") else provider()
         provider_extensions = provider.extensions() if hasattr(provider, "extensions") else {}
-        pairs = {**dict(extensions), **dict(provider_extensions or {})}
-        return _parse_token(name, result, check_extensions(pairs.items(), f"oauthTokenProvider {name}"))
+        pairs = dict(provider_extensions or {}).items()
+        return _parse_token(name, result, check_extensions(pairs, f"oauthTokenProvider {name}"))
 
     return fetch
 
 
-def unsecured_jwt(claims: UnsecuredClaims, extensions: tuple[tuple[str, str], ...], now: float) -> OAuthBearerToken:
+def unsecured_token(source: UnsecuredTokens, now: float) -> OAuthBearerToken:
     """Create an unsigned token."""
-    expires_at = now + claims.lifetime_seconds
-    content = {name: list(value) if isinstance(value, tuple) else value for name, value in claims.claims}
+    expires_at = now + source.lifetime_seconds
+    content = {name: list(value) if isinstance(value, tuple) else value for name, value in source.claims}
     content |= {"iat": now, "exp": expires_at}
-    return OAuthBearerToken(Secret(f"{_base64url({'alg': 'none'})}.{_base64url(content)}."), expires_at, extensions)
+    return OAuthBearerToken(Secret(f"{_base64url({'alg': 'none'})}.{_base64url(content)}."), expires_at)
 
 
 def _create_provider(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Tokens from a URL: the client-credentials grant over HTTP(S), or a file (KIP-768).
+"""Tokens from an endpoint: the client-credentials grant over HTTP(S) (KIP-768).
 
 POST <url>                                                       RFC 6749, 4.4
 Authorization: Basic base64(client id ":" client secret)
@@ -17,7 +17,7 @@ import urllib.error
 import urllib.request
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, quote_plus, unquote, urlencode, urlsplit
+from urllib.parse import quote, quote_plus, urlencode, urlsplit
 
 from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.client.http_opener import (
@@ -32,14 +32,13 @@ from pyspark_kafka_direct.client.http_opener import (
     through_proxy,
 )
 from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken, finite_or_none
-from pyspark_kafka_direct.errors import AuthenticationError, OptionError, printable
+from pyspark_kafka_direct.errors import AuthenticationError, printable
 from pyspark_kafka_direct.options.security_settings import MASK, Secret
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.options.security_settings import OAuthSettings
+    from pyspark_kafka_direct.client.security.oauth_tokens import TokenRetriever
+    from pyspark_kafka_direct.options.security_settings import EndpointTokens
 
 _MAX_CONNECT_ATTEMPTS: Final = 3
 _MAX_RETRY_SECONDS: Final = 10.0  # for which server errors (5xx, 429) are retried, as in Java
@@ -47,32 +46,28 @@ _BACKOFF: Final = Backoff(0.1, 2.0)  # Java's sasl.login.retry.backoff.ms
 _MAX_RESPONSE_BYTES: Final = 1 << 20
 
 
-def url_token_retriever(oauth: OAuthSettings) -> Callable[[Deadline], OAuthBearerToken]:
-    """Return a function that fetches a token from ``oauth.token_endpoint_url``."""
-    url = oauth.token_endpoint_url or ""
-    if urlsplit(url).scheme == "file":
-        return lambda _: _token_from_file(unquote(urlsplit(url).path), oauth)
-    return lambda deadline: _TokenEndpoint(oauth, url).token(deadline)
+def endpoint_token_retriever(source: EndpointTokens) -> TokenRetriever:
+    """Return a function that requests a token from an endpoint."""
+    return lambda deadline: _TokenEndpoint(source).token(deadline)
 
 
 class _TokenEndpoint:
     """Requests tokens from one URL."""
 
-    def __init__(self, oauth: OAuthSettings, url: str) -> None:
-        self._oauth = oauth
-        self._url = url
-        self._host = urlsplit(url).hostname or ""
-        self._proxy = proxy_of(url)
+    def __init__(self, source: EndpointTokens) -> None:
+        self._source = source
+        self._host = urlsplit(source.url).hostname or ""
+        self._proxy = proxy_of(source.url)
 
     def token(self, deadline: Deadline) -> OAuthBearerToken:
         """Return a token. Server errors are retried for ten seconds, failed connections twice.
 
         The sum of the connect and the read timeout bounds all attempts together.
         """
-        seconds = (self._oauth.connect_timeout_ms + self._oauth.read_timeout_ms) / 1000
+        seconds = (self._source.connect_timeout_ms + self._source.read_timeout_ms) / 1000
         total_deadline = deadline.limited_to(seconds)
         retry_deadline = total_deadline.limited_to(_MAX_RETRY_SECONDS)
-        open_request = request_opener(self._url, self._oauth.endpoint_tls, total_deadline)
+        open_request = request_opener(self._source.url, self._source.tls, total_deadline)
         for attempt in itertools.count():
             pause = _BACKOFF.pause(attempt, deadline.system)
             is_last_attempt = pause >= retry_deadline.remaining()
@@ -97,33 +92,28 @@ class _TokenEndpoint:
             deadline.system.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    def _secret(self) -> str:
-        return self._oauth.client_secret.reveal() if self._oauth.client_secret else ""
-
     def _credentials(self) -> str:
         """Return client id and secret as in the header ``Authorization``."""
-        id_and_secret = (self._oauth.client_id or "", self._secret())
-        if self._oauth.urlencode_header:
-            id_and_secret = (quote_plus(id_and_secret[0]), quote_plus(id_and_secret[1]))
+        grant = self._source.grant
+        id_and_secret = [grant.client_id, grant.client_secret.reveal()]
+        if grant.urlencode_header:
+            id_and_secret = [quote_plus(part) for part in id_and_secret]
         return base64.b64encode(":".join(id_and_secret).encode()).decode()
 
     def _encodings_of_secret(self) -> list[str]:
         """Return all forms in which an endpoint could echo the secret, longest first."""
-        plain = self._secret()
-        if not plain:
-            return []
+        plain = self._source.grant.client_secret.reveal()
         encoded = base64.b64encode(plain.encode()).decode()
         forms = {plain, quote(plain, safe=""), quote_plus(plain), encoded, encoded.rstrip("=")}
         forms |= {self._credentials(), self._credentials().rstrip("="), quote_plus(self._credentials())}
         return sorted(forms, key=len, reverse=True)
 
     def _request(self) -> urllib.request.Request:
-        oauth = self._oauth
         form = {"grant_type": "client_credentials"}
-        if oauth.scope:
-            form["scope"] = oauth.scope
+        if self._source.scope:
+            form["scope"] = self._source.scope
         return urllib.request.Request(  # noqa: S310 - the settings allow http and https only
-            self._url,
+            self._source.url,
             data=urlencode(form).encode(),
             method="POST",
             headers={
@@ -141,7 +131,7 @@ class _TokenEndpoint:
             raise self._error("returned no access_token")
         expires_in = content.get("expires_in")
         lifetime = finite_or_none(expires_in) if isinstance(expires_in, int | float | str) else None
-        return OAuthBearerToken(Secret(token), None if lifetime is None else now + lifetime, self._oauth.extensions)
+        return OAuthBearerToken(Secret(token), None if lifetime is None else now + lifetime)
 
     def _http_error(self, error: urllib.error.HTTPError) -> AuthenticationError:
         if error.code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:  # token endpoints do not return it
@@ -164,27 +154,13 @@ class _TokenEndpoint:
 
     def _failure_description(self, reason: object) -> str:
         return failure_description(
-            reason, self._proxy, timeout_options=self._oauth.timeout_options, ca_advice=self._oauth.ca_advice
+            reason, self._proxy, timeout_options=self._source.timeout_options, ca_advice=self._source.ca_advice
         )
 
     def _error(self, problem: str) -> AuthenticationError:
         return AuthenticationError(
-            f"No token: the token endpoint on {self._host} ({self._oauth.url_option}) {problem}."
+            f"No token: the token endpoint on {self._host} ({self._source.url_option}) {problem}."
         )
-
-
-def _token_from_file(path: str, oauth: OAuthSettings) -> OAuthBearerToken:
-    # Read each time: Kubernetes or a sidecar renews the token in the file.
-    option = f"option {oauth.url_option}"
-    try:
-        with open(path, encoding="ascii") as file:
-            token = file.read(_MAX_RESPONSE_BYTES).strip()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not ASCII text"
-        raise OptionError(f"{option}: the token file {path!r} cannot be read ({reason})") from None
-    if not token or not token.isprintable():
-        raise OptionError(f"{option}: the token file {path!r} has no token")
-    return OAuthBearerToken(Secret(token), None, oauth.extensions)
 
 
 def _error_body(error: urllib.error.HTTPError) -> bytes:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline, Retry
-from pyspark_kafka_direct.client.http_opener import is_transient, proxy_of, through_proxy
-from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
+from pyspark_kafka_direct.client.http_opener import is_transient, through_proxy
+from pyspark_kafka_direct.client.security.oauth_login import retrieve_token, token_proxy
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import (
     AuthenticationError,
@@ -220,7 +220,7 @@ class RegistryClient:
             try:
                 token = retrieve_token(credentials.oauth, deadline, _host(url)).value
             except BrokerTimeoutError:
-                through = through_proxy(proxy_of(credentials.oauth.token_endpoint_url or ""))
+                through = through_proxy(token_proxy(credentials.oauth))
                 raise SchemaRegistryUnavailableError(
                     f"was not requested, because there was no token in time ({deadline.setting}){through}"
                 ) from None

@@ -6,6 +6,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.unit.client.token_endpoint import ME
 from tests.unit.payloads.registry.hostile_server import ENDLESS, serve, wait_for_threads
 
 from pyspark_kafka_direct.client.deadline import Deadline
@@ -13,7 +14,7 @@ from pyspark_kafka_direct.client.http_opener import proxy_of
 from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, SchemaRegistryError
 from pyspark_kafka_direct.options.registry_settings import RegistryCredentials, RegistrySettings
-from pyspark_kafka_direct.options.security_settings import OAuthSettings, Secret
+from pyspark_kafka_direct.options.security_settings import EndpointTokens, OAuthSettings
 from pyspark_kafka_direct.payloads.registry.registry_client import RegistryClient
 
 if TYPE_CHECKING:
@@ -57,13 +58,8 @@ def test_a_tls_handshake_with_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("response", ENDLESS)
 def test_a_token_endpoint(response: str) -> None:
     with serve(ENDLESS[response]) as port:
-        oauth = OAuthSettings(
-            token_endpoint_url=f"http://localhost:{port}/{response}",
-            client_id="me",
-            client_secret=Secret("hunter2"),
-            connect_timeout_ms=100,
-            read_timeout_ms=100,
-        )
+        url = f"http://localhost:{port}/{response}"
+        oauth = OAuthSettings(EndpointTokens(url, ME, connect_timeout_ms=100, read_timeout_ms=100))
         with pytest.raises((AuthenticationError, BrokerTimeoutError)):
             retrieve_token(oauth, Deadline.after(0.15), "broker")
         wait_for_threads(TOKEN_THREAD)
@@ -121,7 +117,7 @@ def test_proxies_of_the_environment(proxy: str, shown: str | None, monkeypatch: 
 def test_a_token_endpoint_behind_a_proxy_that_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve(ENDLESS["silence"]) as port:
         monkeypatch.setenv("http_proxy", f"http://me:hunter2@localhost:{port}")
-        oauth = OAuthSettings(token_endpoint_url="http://idp.invalid/", client_id="me", client_secret=Secret("s"))
+        oauth = OAuthSettings(EndpointTokens("http://idp.invalid/", ME))
         with pytest.raises(BrokerTimeoutError, match=f"endpoint behind the proxy localhost:{port} returned no token"):
             retrieve_token(oauth, Deadline.after(0.15), "broker")
         settings = RegistrySettings(
@@ -142,7 +138,7 @@ def test_a_proxy_that_is_not_there(scheme: str, monkeypatch: pytest.MonkeyPatch)
 def test_a_proxy_whose_url_lacks_a_slash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http:/me:hunter2@p:3128")
     message = request("http://registry.example")
-    oauth = OAuthSettings(token_endpoint_url="http://idp.example/", client_id="me", client_secret=Secret("s"))
+    oauth = OAuthSettings(EndpointTokens("http://idp.example/", ME))
     with pytest.raises(AuthenticationError) as caught:
         retrieve_token(oauth, Deadline.after(10), "broker")
     for text in (message, "".join(traceback.format_exception(caught.value))):
@@ -166,7 +162,7 @@ def test_token_endpoints_behind_a_proxy(scheme: str, status: bytes, monkeypatch:
 
     with serve(respond) as port:
         monkeypatch.setenv(f"{scheme}_proxy", f"http://me:hunter2@localhost:{port}")
-        oauth = OAuthSettings(token_endpoint_url=f"{scheme}://idp.invalid/", client_id="me", client_secret=Secret("s"))
+        oauth = OAuthSettings(EndpointTokens(f"{scheme}://idp.invalid/", ME))
         with pytest.raises(AuthenticationError, match=f"the proxy localhost:{port}") as caught:
             retrieve_token(oauth, Deadline.after(120), "broker")
     assert f"HTTP {status[:3].decode()}" in caught.value.message
