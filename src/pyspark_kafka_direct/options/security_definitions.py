@@ -44,8 +44,8 @@ TLS_OPTIONS: Final = (
     _tls("ssl.endpoint.identification.algorithm", Enum(("https", "none", "")), "https",
         doc="`https` verifies that the certificate of a broker names its host. An empty value or `none` disables "
             "this."),
-    _tls("ssl.protocol", Enum(("TLSv1.3", "TLSv1.2", "TLS")), "TLSv1.3",
-        doc="Newest TLS version: `TLSv1.3`, `TLSv1.2`, or `TLS` for the newest enabled one."),
+    _tls("ssl.protocol", Enum(("TLSv1.3", "TLSv1.2", "TLS", "SSL")), "TLSv1.3",
+        doc="Newest TLS version: `TLSv1.3`, `TLSv1.2`, or `TLS` (in Java also `SSL`) for the newest enabled one."),
     _tls("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", doc="Enabled TLS versions."),
     _tls("ssl.cipher.suites",
         doc="Cipher suites to offer, with their IANA (Java) or OpenSSL names, not OpenSSL's cipher strings. By "

@@ -173,6 +173,7 @@ def test_certificate_verification_cannot_be_disabled() -> None:
         ({}, ("TLSv1.2", "TLSv1.3")),
         ({"ssl.protocol": "TLSv1.2"}, ("TLSv1.2", "TLSv1.2")),
         ({"ssl.protocol": "TLS"}, ("TLSv1.2", "TLSv1.3")),
+        ({"ssl.protocol": "SSL"}, ("TLSv1.2", "TLSv1.3")),  # Java's alias of TLS, which Databricks documents
         ({"ssl.enabled.protocols": "TLSv1.3"}, ("TLSv1.3", "TLSv1.3")),
         ({"ssl.enabled.protocols": " tlsv1.2 "}, ("TLSv1.2", "TLSv1.2")),
     ],

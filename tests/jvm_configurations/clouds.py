@@ -1,0 +1,310 @@
+"""Documented configurations of hosted services."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.jvm_configurations.configuration import JvmConfiguration, documented
+
+_MSK_README: Final = ("Amazon MSK Library for AWS IAM", "https://github.com/aws/aws-msk-iam-auth")
+_DATABRICKS: Final = (
+    "Databricks: Authentication",
+    "https://docs.databricks.com/aws/en/connect/streaming/kafka/authentication",
+)
+_GOOGLE: Final = ("Google: Client Auth", "https://github.com/googleapis/managedkafka")
+
+CLOUDS: Final[tuple[JvmConfiguration, ...]] = (
+    documented(
+        _MSK_README,
+        "Amazon MSK: IAM",
+        r"""
+bootstrap.servers=b-1.mycluster.abcdef.c2.kafka.eu-west-1.amazonaws.com:9098
+security.protocol = SASL_SSL
+sasl.mechanism = AWS_MSK_IAM
+sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule required;
+sasl.client.callback.handler.class = software.amazon.msk.auth.iam.IAMClientCallbackHandler
+""",
+        rejected="the Java classes for IAM authentication of Amazon MSK cannot run here",
+    ),
+    documented(
+        _MSK_README,
+        "Amazon MSK: IAM with a named profile",
+        r"""
+bootstrap.servers=b-1.mycluster.abcdef.c2.kafka.eu-west-1.amazonaws.com:9098
+security.protocol = SASL_SSL
+sasl.mechanism = AWS_MSK_IAM
+sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="msk_client";
+sasl.client.callback.handler.class = software.amazon.msk.auth.iam.IAMClientCallbackHandler
+""",
+        rejected="the Java classes for IAM authentication of Amazon MSK cannot run here",
+    ),
+    documented(
+        _MSK_README,
+        "Amazon MSK: IAM with a role",
+        r"""
+bootstrap.servers=b-1.mycluster.abcdef.c2.kafka.eu-west-1.amazonaws.com:9098
+security.protocol=SASL_SSL
+sasl.mechanism=AWS_MSK_IAM
+sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required \
+  awsRoleArn="arn:aws:iam::123456789012:role/msk_client_role" \
+  awsRoleSessionName="producer" \
+  awsStsRegion="us-west-2" \
+  awsAddDefaultProviders="false";
+sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler
+""",
+        rejected="the Java classes for IAM authentication of Amazon MSK cannot run here",
+    ),
+    documented(
+        _MSK_README,
+        "Amazon MSK: IAM by OAUTHBEARER",
+        r"""
+bootstrap.servers=b-1.mycluster.abcdef.c2.kafka.eu-west-1.amazonaws.com:9098
+security.protocol=SASL_SSL
+sasl.mechanism=OAUTHBEARER
+sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
+sasl.login.callback.handler.class=software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler
+sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler
+""",
+        rejected="the Java classes for IAM authentication of Amazon MSK cannot run here",
+    ),
+    documented(
+        (
+            "Amazon MSK: Configure clients for IAM access control",
+            "https://docs.aws.amazon.com/msk/latest/developerguide/configure-clients-for-iam-access-control.html",
+        ),
+        "Amazon MSK Serverless: IAM",
+        r"""
+bootstrap.servers=boot-abcdefgh.c1.kafka-serverless.us-east-1.amazonaws.com:9098
+ssl.truststore.location=/tmp/kafka.client.truststore.jks
+security.protocol=SASL_SSL
+sasl.mechanism=AWS_MSK_IAM
+sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required;
+sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler
+""",
+        rejected="the Java classes for IAM authentication of Amazon MSK cannot run here",
+    ),
+    documented(
+        (
+            "Amazon MSK: Sign-in credentials with AWS Secrets Manager",
+            "https://docs.aws.amazon.com/msk/latest/developerguide/msk-password.html",
+        ),
+        "Amazon MSK: SCRAM",
+        r"""
+bootstrap.servers=b-1.mycluster.abcdef.c2.kafka.eu-west-1.amazonaws.com:9096
+security.protocol=SASL_SSL
+sasl.mechanism=SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" \
+password="alice-secret";
+ssl.truststore.location=/tmp/kafka.client.truststore.jks
+""",
+        needs="stores in PKCS12 format: real JKS files are rejected",
+    ),
+    documented(
+        (
+            "Amazon MSK: Mutual TLS client authentication",
+            "https://docs.aws.amazon.com/msk/latest/developerguide/msk-authentication.html",
+        ),
+        "Amazon MSK: mutual TLS",
+        r"""
+bootstrap.servers=b-1.mycluster.abcdef.c2.kafka.eu-west-1.amazonaws.com:9094
+security.protocol=SSL
+ssl.truststore.location=/tmp/kafka.client.truststore.jks
+ssl.keystore.location=/tmp/kafka.client.keystore.jks
+ssl.keystore.password=Your-Store-Pass
+ssl.key.password=Your-Key-Pass
+""",
+        needs="stores in PKCS12 format: real JKS files are rejected",
+    ),
+    documented(
+        (
+            "Azure Event Hubs: Spark tutorial",
+            "https://github.com/Azure/azure-event-hubs-for-kafka/tree/master/tutorials/spark",
+        ),
+        "Azure Event Hubs: connection string",
+        r"""
+kafka.bootstrap.servers=mynamespace.servicebus.windows.net:9093
+kafka.sasl.mechanism=PLAIN
+kafka.security.protocol=SASL_SSL
+kafka.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="$ConnectionString" \
+password="Endpoint=sb://mynamespace.servicebus.windows.net/;SharedAccessKeyName=RootManageSharedAccessKey;\
+SharedAccessKey=XXXXXXXX";
+kafka.request.timeout.ms=60000
+kafka.session.timeout.ms=60000
+kafka.group.id=$Default
+""",
+        warnings=("`kafka.session.timeout.ms` is ignored", "`kafka.group.id` is ignored"),
+    ),
+    documented(
+        (
+            "Azure Event Hubs: OAuth with a client secret",
+            "https://github.com/Azure/azure-event-hubs-for-kafka/tree/master/tutorials/oauth/java/appsecret",
+        ),
+        "Azure Event Hubs: a callback handler",
+        r"""
+bootstrap.servers=mynamespace.servicebus.windows.net:9093
+group.id=$Default
+request.timeout.ms=60000
+security.protocol=SASL_SSL
+sasl.mechanism=OAUTHBEARER
+sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
+sasl.login.callback.handler.class=CustomAuthenticateCallbackHandler
+""",
+        rejected="Java classes cannot run here; set the option `oauthTokenProvider`",
+    ),
+    documented(
+        _GOOGLE,
+        "Google Managed Kafka: its callback handler",
+        r"""
+bootstrap.servers=bootstrap.mycluster.europe-west1.managedkafka.myproject.cloud.goog:9092
+security.protocol=SASL_SSL
+sasl.mechanism=OAUTHBEARER
+sasl.login.callback.handler.class=com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler
+sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
+""",
+        rejected="the Java class of Google Cloud cannot run here",
+    ),
+    documented(
+        _GOOGLE,
+        "Google Managed Kafka: its local token server",
+        r"""
+bootstrap.servers=bootstrap.mycluster.europe-west1.managedkafka.myproject.cloud.goog:9092
+security.protocol=SASL_SSL
+sasl.mechanism=OAUTHBEARER
+sasl.oauthbearer.token.endpoint.url=http://localhost:14293
+sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler
+sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule \
+  required clientId="admin" clientSecret="unused";
+""",
+    ),
+    documented(
+        (
+            "Google: Configure SASL authentication",
+            "https://cloud.google.com/managed-service-for-apache-kafka/docs/authentication-kafka",
+        ),
+        "Google Managed Kafka: PLAIN with a service account's key",
+        r"""
+bootstrap.servers=bootstrap.mycluster.europe-west1.managedkafka.myproject.cloud.goog:9092
+security.protocol=SASL_SSL
+sasl.mechanism=PLAIN
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+  username="client@myproject.iam.gserviceaccount.com" \
+  password="ewogICJ0eXBlIjogInNlcnZpY2VfYWNjb3VudCIsCn0K==";
+""",
+    ),
+    documented(
+        (
+            "Confluent Cloud: Client configuration",
+            "https://docs.confluent.io/cloud/current/client-apps/config-client.html",
+        ),
+        "Confluent Cloud: API key",
+        r"""
+bootstrap.servers=pkc-12345.eu-west-1.aws.confluent.cloud:9092
+security.protocol=SASL_SSL
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username='{{ CLUSTER_API_KEY }}' \
+password='{{ CLUSTER_API_SECRET }}';
+sasl.mechanism=PLAIN
+client.dns.lookup=use_all_dns_ips
+session.timeout.ms=45000
+acks=all
+""",
+        warnings=("`kafka.session.timeout.ms` is ignored", "`kafka.acks` is ignored: it applies to writes only"),
+    ),
+    documented(
+        (
+            "Confluent Cloud: OAuth for clients",
+            "https://docs.confluent.io/cloud/current/security/authenticate/workload-identities/identity-providers/"
+            "oauth/clients/configuration-reference.html",
+        ),
+        "Confluent Cloud: OAuth with an identity pool",
+        r"""
+bootstrap.servers=pkc-12345.eu-west-1.aws.confluent.cloud:9092
+security.protocol=SASL_SSL
+sasl.oauthbearer.token.endpoint.url=https://myidp.example.com/oauth2/default/v1/token
+sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler
+sasl.mechanism=OAUTHBEARER
+sasl.jaas.config= \
+  org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \
+    clientId='<client_id>' \
+    scope='<requested_scope>' \
+    clientSecret='<client_secret>' \
+    extension_logicalCluster='lkc-12345' \
+    extension_identityPoolId='pool-abcd';
+""",
+    ),
+    documented(
+        (
+            "Aiven: Configure properties for Apache Kafka toolbox",
+            "https://aiven.io/docs/products/kafka/howto/kafka-tools-config-file",
+        ),
+        "Aiven: mutual TLS with PKCS12 and JKS",
+        r"""
+bootstrap.servers=mykafka-myproject.aivencloud.com:12345
+security.protocol=SSL
+ssl.protocol=TLS
+ssl.keystore.type=PKCS12
+ssl.keystore.location=client.keystore.p12
+ssl.keystore.password=changeit
+ssl.key.password=changeit
+ssl.truststore.location=client.truststore.jks
+ssl.truststore.password=changeit
+ssl.truststore.type=JKS
+""",
+        needs="stores in PKCS12 format: real JKS files are rejected",
+    ),
+    documented(
+        ("Aiven: Connect with Kpow", "https://aiven.io/docs/products/kafka/howto/kpow"),
+        "Aiven: SASL with a PEM file",
+        r"""
+bootstrap.servers=mykafka-myproject.aivencloud.com:12345
+security.protocol=SASL_SSL
+sasl.mechanism=SCRAM-SHA-256
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="<SASL_USERNAME>" \
+password="<SASL_PASSWORD>";
+ssl.truststore.location=/path/to/ca.pem
+ssl.truststore.type=PEM
+""",
+    ),
+    documented(
+        ("Aiven: Connect with Kpow", "https://aiven.io/docs/products/kafka/howto/kpow"),
+        "Aiven: mutual TLS with PEM files",
+        r"""
+bootstrap.servers=mykafka-myproject.aivencloud.com:12345
+security.protocol=SSL
+ssl.truststore.location=/path/to/ca.pem
+ssl.truststore.type=PEM
+ssl.keystore.location=/path/to/keystore.pem
+ssl.keystore.type=PEM
+""",
+    ),
+    documented(
+        (
+            "IBM Event Streams: Samples",
+            "https://github.com/ibm-messaging/event-streams-samples/tree/master/kafka-java-liberty-sample",
+        ),
+        "IBM Event Streams: API key",
+        r"""
+bootstrap.servers=broker-0-abc.kafka.svc01.eu-de.eventstreams.cloud.ibm.com:9093
+client.id=event-streams-sample
+group.id=event-streams-sample
+security.protocol=SASL_SSL
+sasl.mechanism=PLAIN
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="token" password="APIKEY";
+""",
+        warnings=("`kafka.group.id` is ignored",),
+    ),
+    documented(
+        ("Apache Kafka on Heroku", "https://devcenter.heroku.com/articles/kafka-on-heroku"),
+        "Heroku: mutual TLS with PEM in the environment",
+        r"""
+bootstrap.servers=ec2-1-2-3-4.compute-1.amazonaws.com:9096,ec2-5-6-7-8.compute-1.amazonaws.com:9096
+security.protocol=SSL
+ssl.truststore.type=PEM
+ssl.truststore.certificates=-----BEGIN CERTIFICATE-----\nKAFKA_TRUSTED_CERT\n-----END CERTIFICATE-----
+ssl.keystore.type=PEM
+ssl.keystore.certificate.chain=-----BEGIN CERTIFICATE-----\nKAFKA_CLIENT_CERT\n-----END CERTIFICATE-----
+ssl.keystore.key=-----BEGIN PRIVATE KEY-----\nKAFKA_CLIENT_CERT_KEY\n-----END PRIVATE KEY-----
+ssl.endpoint.identification.algorithm=
+""",
+        warnings=("disables host name verification",),
+    ),
+)

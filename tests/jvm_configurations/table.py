@@ -1,0 +1,29 @@
+"""The table of documented configurations, which the migration guide contains.
+
+``tests/unit/options/test_jvm_configurations.py`` gives each configuration to the parsers of all APIs, and compares the
+results with the table.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tests.jvm_configurations.clouds import CLOUDS
+from tests.jvm_configurations.platforms import PLATFORMS
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "coming-from-the-jvm-connector.md"
+CONFIGURATIONS: Final = (*CLOUDS, *PLATFORMS)
+_HEADER: Final = "| configuration | documentation | here |\n|---|---|---|\n"
+
+
+def table() -> str:
+    return _HEADER + "".join(
+        f"| {each.name} | [{each.title}]({each.url}) | {each.result()} |\n" for each in CONFIGURATIONS
+    )
+
+
+def with_table(page: str) -> str:
+    """Return the page with the current table."""
+    start = page.index(_HEADER)
+    return page[:start] + table() + page[page.index("\n\n", start) + 1 :]
