@@ -23,8 +23,8 @@ GUARDED: dict[tuple[str, str, str], str] = {
     ),
     ("client/connection_pool.py", "ConnectionPool", "_lock"): "_closed _failures _idle",
     ("client/producer_state.py", "IdleProducerPool", "_lock"): "_idle",
-    ("client/security/oauth_login.py", "_TokenCache", "_lock"): ("_cached _refresh_at _abandoned_request _request"),
-    ("client/security/oauth_login.py", "_TokenRequest", "_running_lock"): "",
+    ("client/security/oauth_login.py", "_TokenCache", "_lock"): "_cached _refresh_at _request",
+    ("client/unbounded_call.py", "_ThreadCall", "_running_lock"): "",
     ("consumer/background.py", "BackgroundTasks", "_lock"): "_closed _completed _signal",
     ("continuous/control_socket.py", "TaskChannel", "_sending"): "_connection",
     ("continuous/epoch_coordinator.py", "EpochCommitter", "_changed"): (

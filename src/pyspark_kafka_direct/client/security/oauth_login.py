@@ -19,6 +19,7 @@ from pyspark_kafka_direct.client.security.oauth_tokens import (
 )
 from pyspark_kafka_direct.client.security.token_endpoint import endpoint_token_retriever
 from pyspark_kafka_direct.client.security.token_file import file_token_retriever
+from pyspark_kafka_direct.client.unbounded_call import UnboundedCalls
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.options.security_settings import (
     EndpointTokens,
@@ -37,9 +38,6 @@ __all__ = ["OAuthBearerToken", "OAuthTokenProvider", "retrieve_token", "token_pr
 
 # As Java's sasl.login.refresh.window.factor: a new token after 80% of the old one's lifetime.
 _REFRESH_FRACTION: Final = 0.8
-
-# A thread that returns no token for so long is assumed to hang, and another one is started.
-_ABANDON_AFTER_SECONDS: Final = 60.0
 
 
 def retrieve_token(oauth: OAuthSettings, deadline: Deadline, broker: str) -> OAuthBearerToken:
@@ -92,7 +90,7 @@ class _TokenCache:
         self._lock = system.lock()
         self._cached: OAuthBearerToken | None = None
         self._refresh_at = 0.0  # seconds since 1970
-        self._abandoned_request: _TokenRequest | None = None  # still runs, after its caller's deadline
+        self._calls: UnboundedCalls[OAuthBearerToken] = UnboundedCalls(system, "pyspark-kafka-direct-token")
 
     def token(self, deadline: Deadline, broker: str) -> OAuthBearerToken:
         if not self._system.acquire(self._lock, max(deadline.remaining(), 0.001)):
@@ -109,10 +107,13 @@ class _TokenCache:
             self._lock.release()
 
     def _request(self, deadline: Deadline, broker: str) -> OAuthBearerToken:
-        result = self._wait_for_result(deadline, broker)
+        # User code and name servers have no deadline.
+        result = self._calls.call(lambda: self._fetch(deadline), deadline)
         if isinstance(result, AuthenticationError) and deadline.expired:
             raise self._timeout_error(broker) from result  # the retrieval uses the same deadline
         match result:
+            case None:
+                raise self._timeout_error(broker)
             case OAuthBearerToken() as token:
                 return token
             case OptionError() as error:
@@ -129,58 +130,8 @@ class _TokenCache:
             case other:  # KeyboardInterrupt or SystemExit
                 raise other
 
-    def _wait_for_result(self, deadline: Deadline, broker: str) -> OAuthBearerToken | BaseException:
-        # User code and name servers have no deadline, so they run in a thread that is abandoned if it takes too long.
-        # The next request receives its token, or starts another thread if it failed or is assumed to hang.
-        if (abandoned_request := self._abandoned_request) is not None:
-            result = abandoned_request.wait(deadline.limited_to(abandoned_request.seconds_until_assumed_to_hang))
-            if isinstance(result, OAuthBearerToken):
-                self._abandoned_request = None
-                return result
-            if deadline.expired:
-                raise self._timeout_error(broker)
-        request = _TokenRequest(self._fetch, deadline, self._system)
-        result = request.wait(deadline)
-        self._abandoned_request = request if result is None else None
-        if result is None:
-            raise self._timeout_error(broker)
-        return result
-
     def _timeout_error(self, broker: str) -> BrokerTimeoutError:
         return BrokerTimeoutError(
             f"{self._source_name} returned no token in time; the limit is kafka.socket.connection.setup.timeout.ms.",
             broker=broker,
         )
-
-
-class _TokenRequest:
-    """A request for a token in a separate thread, which starts at once."""
-
-    def __init__(self, fetch: TokenRetriever, deadline: Deadline, system: System) -> None:
-        self._fetch = fetch
-        self._deadline = deadline
-        self._system = system
-        self._result: OAuthBearerToken | BaseException | None = None
-        self._assumed_to_hang_at = system.monotonic() + _ABANDON_AFTER_SECONDS
-        self._running_lock = system.lock()  # held while the request is in flight
-        self._running_lock.acquire()
-        system.start_thread(self._request, "pyspark-kafka-direct-token")
-
-    def wait(self, deadline: Deadline) -> OAuthBearerToken | BaseException | None:
-        """Return the token or the exception, or ``None`` after the deadline."""
-        if self._system.acquire(self._running_lock, max(deadline.remaining(), 0.001)):
-            self._running_lock.release()
-        return self._result
-
-    @property
-    def seconds_until_assumed_to_hang(self) -> float:
-        """Seconds until the request has taken so long that it may never end; negative: it has."""
-        return self._assumed_to_hang_at - self._system.monotonic()
-
-    def _request(self) -> None:
-        try:
-            self._result = self._fetch(self._deadline)
-        except BaseException as error:  # raised in the waiting thread
-            self._result = error
-        finally:
-            self._running_lock.release()
