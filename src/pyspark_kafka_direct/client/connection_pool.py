@@ -52,9 +52,10 @@ class _IdleConnection(NamedTuple):
 class _BrokerFailures(NamedTuple):
     failed_connects: int  # in a row; 0 if only a request timed out
     last_at: float  # monotonic time of the last failure
+    timed_out_at: float  # monotonic time of the last timeout; 0 if there was none
 
 
-_NO_FAILURES = _BrokerFailures(0, 0.0)
+_NO_FAILURES = _BrokerFailures(failed_connects=0, last_at=0.0, timed_out_at=0.0)
 
 
 _pools: WeakSet[ConnectionPool] = WeakSet()
@@ -104,13 +105,16 @@ class ConnectionPool:
         address = (connection.host, connection.port)
         # Close all idle connections to the broker: they look open, but would fail one by one.
         if connection.timed_out or connection.is_foreign:
-            self._add_failure(address, self._failures_of(address).failed_connects)  # connecting did not fail
+            failed_connects = self._failures_of(address).failed_connects  # connecting did not fail
+            self._add_failure(address, failed_connects, is_timeout=True)
             self._close_idle(address)
-        if not connection.idle:
+        failures = self._failures_of(address)
+        # A connection that was in use during a timeout is closed as idle ones are, unless the broker has responded.
+        if not connection.idle or connection.last_response_at < failures.timed_out_at:
             connection.close()
             return
         # If the broker has responded since its last failure, it works again.
-        if connection.last_response_at > self._failures_of(address).last_at:
+        if connection.last_response_at > failures.last_at:
             self._forget_failures(address)
         key = _PoolKey(connection.settings, *address)
         connection.release_buffer()
@@ -169,10 +173,12 @@ class ConnectionPool:
     def _failures_of(self, address: tuple[str, int]) -> _BrokerFailures:
         return self._failures.get(address, _NO_FAILURES)
 
-    def _add_failure(self, address: tuple[str, int], failed_connects: int) -> None:
+    def _add_failure(self, address: tuple[str, int], failed_connects: int, *, is_timeout: bool) -> None:
+        now = self.system.monotonic()
         with self._lock:
-            self._failures.pop(address, None)  # so that it becomes the latest
-            self._failures[address] = _BrokerFailures(failed_connects, self.system.monotonic())
+            earlier = self._failures.pop(address, _NO_FAILURES)  # removed, so that this address becomes the latest
+            timed_out_at = now if is_timeout else earlier.timed_out_at
+            self._failures[address] = _BrokerFailures(failed_connects, now, timed_out_at)
             if len(self._failures) > _MAX_FAILED_BROKERS:
                 del self._failures[next(iter(self._failures))]  # the earliest
 
@@ -208,8 +214,9 @@ class ConnectionPool:
         except TransientBrokerError as error:
             if deadline.cancelled:  # the broker had no time to respond
                 raise
-            self._add_failure(address, failures.failed_connects + 1)
-            if isinstance(error, BrokerTimeoutError):
+            is_timeout = isinstance(error, BrokerTimeoutError)
+            self._add_failure(address, failures.failed_connects + 1, is_timeout=is_timeout)
+            if is_timeout:
                 self._close_idle(address)  # they would time out too
             raise
         self._forget_failures(address)

@@ -233,10 +233,25 @@ def test_request_timeout_closes_idle_connections_of_broker(pool: Pool) -> None:
     pool.release(fresh)
 
 
-def test_only_a_response_after_a_failure_clears_it(pool: Pool) -> None:
-    unused, slow = pool.acquire(), pool.acquire()
+def test_connections_in_use_during_a_timeout_are_reused_only_after_a_response(pool: Pool) -> None:
+    """They are not idle when the idle ones are closed, but would time out as these would."""
+    silent, responding, elsewhere, slow = pool.acquire(), pool.acquire(), pool.acquire(2), pool.acquire()
     pool.time_out(slow)
     pool.release(slow)
+    responding.call(METADATA, METADATA_REQUEST, pool.deadline())
+    pool.release(silent, elsewhere)
+    assert silent.closed
+    assert pool.failed_at() > 0.0
+    pool.release(responding)
+    assert pool.failed_at() == 0.0
+    assert (pool.acquire(), pool.acquire(2)) == (responding, elsewhere)
+    pool.release(responding, elsewhere)
+
+
+def test_only_a_response_after_a_failure_clears_it(pool: Pool) -> None:
+    unused = pool.acquire()
+    pool.cluster.connect_fault("refuse_connect")
+    pool.fail(client_id="other")
     failed_at = pool.failed_at()
     for _ in range(2):  # the second time, it was released after the failure, but still without a response
         pool.release(unused)
