@@ -1,0 +1,199 @@
+"""Documented configurations of JVM clients read records, with other hosts, files and secrets.
+
+The CA of the broker and of the token endpoint is that of the system, as with a hosted service.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from tests.certificate_stores import java_truststore
+from tests.integration.stream_queries import produce
+from tests.jvm_configurations.table import CONFIGURATIONS
+
+from pyspark_kafka_direct import read_arrow
+from pyspark_kafka_direct.broker import unsecured_token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+BY_NAME = {each.name: each for each in CONFIGURATIONS}
+RECORDS = 4
+SECONDS = 600.0
+CLIENT_SECRET = "endpoint-secret"
+
+
+@pytest.fixture(scope="module")
+def topic(secured_kafka: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]) -> str:
+    """A topic with records that every principal may read."""
+    servers = secured_kafka.bootstrap_servers
+    name = topics_on(servers)(partitions=2)
+    literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    acl = AclBinding(ResourceType.TOPIC, name, literal, "User:*", "*", AclOperation.READ, allow)
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_acls([acl])[acl].result(SECONDS)
+    produce(servers, name, range(RECORDS))
+    return name
+
+
+class TokenEndpoint:
+    """An HTTPS endpoint of the client-credentials grant; ``forms`` are the received requests."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self.forms: list[dict[str, list[str]]] = []
+        forms = self.forms
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                forms.append(parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode()))
+                body = f'{{"access_token":"{unsecured_token("tokens")}","expires_in":3600}}'.encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                """Log nothing."""
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"https://127.0.0.1:{self._server.server_port}/token"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(SECONDS)
+
+
+@pytest.fixture
+def endpoint(secured_kafka: EmbeddedKafka) -> Iterator[TokenEndpoint]:
+    certificates = secured_kafka.certificates
+    endpoint = TokenEndpoint(certificates.broker, certificates.broker_key)
+    yield endpoint
+    endpoint.close()
+
+
+@pytest.fixture(autouse=True)
+def _system_trusts_the_authority(secured_kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(secured_kafka.certificates.ca))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+def params_of(name: str, replaced: dict[str, str], texts: dict[str, str] | None = None) -> dict[str, str]:
+    """Return the client settings with other values, and with other texts within ``sasl.jaas.config``."""
+    params = {option.removeprefix("kafka."): value for option, value in BY_NAME[name].options().items()}
+    assert replaced.keys() <= params.keys()
+    for old, new in (texts or {}).items():
+        assert old in params["sasl.jaas.config"]
+        params["sasl.jaas.config"] = params["sasl.jaas.config"].replace(old, new)
+    return {**params, **replaced}
+
+
+def values_of(params: dict[str, str], topic: str) -> list[str]:
+    read = read_arrow(topic, params, columns=["value"]).read_all()
+    return sorted(value.decode() for value in read.column("value").to_pylist())
+
+
+def expected() -> list[str]:
+    return [str(number) for number in range(RECORDS)]
+
+
+PASSWORDS = {
+    "Confluent Cloud: API key": {"{{ CLUSTER_API_KEY }}": "alice", "{{ CLUSTER_API_SECRET }}": "alice-secret"},
+    "Aiven: SASL with a PEM file": {"<SASL_USERNAME>": "alice", "<SASL_PASSWORD>": "alice-secret"},
+    "Strimzi: SCRAM with the secret of a `KafkaUser`": {"my-user": "alice", "generatedpassword": "alice-secret"},
+    "Amazon MSK: SCRAM": {},  # its user is called alice
+    "IBM Event Streams: API key": {"token": "alice", "APIKEY": "alice-secret"},
+}
+
+
+@pytest.mark.parametrize("name", PASSWORDS)
+def test_passwords(secured_kafka: EmbeddedKafka, topic: str, name: str) -> None:
+    certificates = secured_kafka.certificates
+    replaced = {"bootstrap.servers": secured_kafka.listener("SASL_SSL")}
+    if "Strimzi" in name:
+        store = java_truststore(certificates, "PKCS12")
+        replaced |= {"ssl.truststore.location": str(store), "ssl.truststore.password": certificates.password}
+    elif "kafka.ssl.truststore.location" in BY_NAME[name].options():
+        replaced["ssl.truststore.location"] = str(certificates.ca)
+    assert values_of(params_of(name, replaced, PASSWORDS[name]), topic) == expected()
+
+
+def _aiven_pem(kafka: EmbeddedKafka, folder: Path) -> dict[str, str]:
+    key_and_certificate = folder / "keystore.pem"
+    key_and_certificate.write_text(kafka.certificates.client_key.read_text() + kafka.certificates.client.read_text())
+    return {
+        "ssl.truststore.location": str(kafka.certificates.ca),
+        "ssl.keystore.location": str(key_and_certificate),
+    }
+
+
+def _strimzi(kafka: EmbeddedKafka, _: Path) -> dict[str, str]:
+    certificates = kafka.certificates
+    return {
+        "ssl.truststore.location": str(java_truststore(certificates, "PKCS12")),
+        "ssl.truststore.password": certificates.password,
+        "ssl.keystore.location": str(certificates.client_p12),
+        "ssl.keystore.password": certificates.password,
+    }
+
+
+def _heroku(kafka: EmbeddedKafka, _: Path) -> dict[str, str]:
+    certificates = kafka.certificates
+    return {
+        "ssl.truststore.certificates": certificates.ca.read_text(),
+        "ssl.keystore.certificate.chain": certificates.client.read_text(),
+        "ssl.keystore.key": certificates.client_key.read_text(),
+    }
+
+
+STORES: dict[str, Callable[[EmbeddedKafka, Path], dict[str, str]]] = {
+    "Aiven: mutual TLS with PEM files": _aiven_pem,
+    "Strimzi: mutual TLS": _strimzi,
+    "Heroku: mutual TLS with PEM in the environment": _heroku,
+}
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_client_certificates(secured_kafka: EmbeddedKafka, topic: str, tmp_path: Path, name: str) -> None:
+    replaced = {"bootstrap.servers": secured_kafka.listener("MTLS"), **STORES[name](secured_kafka, tmp_path)}
+    assert values_of(params_of(name, replaced), topic) == expected()
+
+
+ENDPOINTS = {
+    "Confluent Cloud: OAuth with an identity pool": {"<client_secret>": CLIENT_SECRET},
+    "Databricks: Event Hubs with a service principal": {"<client-secret>": CLIENT_SECRET},
+    "Google Managed Kafka: its local token server": {"unused": CLIENT_SECRET},
+}
+
+
+@pytest.mark.parametrize("name", ENDPOINTS)
+def test_token_endpoints(secured_kafka: EmbeddedKafka, topic: str, endpoint: TokenEndpoint, name: str) -> None:
+    replaced = {
+        "bootstrap.servers": secured_kafka.listener("SASL_SSL"),
+        "sasl.oauthbearer.token.endpoint.url": endpoint.url,
+    }
+    assert values_of(params_of(name, replaced, ENDPOINTS[name]), topic) == expected()
+    assert endpoint.forms[0]["grant_type"] == ["client_credentials"]
