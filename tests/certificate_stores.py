@@ -32,12 +32,26 @@ def encrypted_client_key(certificates: Certificates) -> Path:
     return file
 
 
+def java_keystore(certificates: Certificates) -> Path:
+    """Return the client's key and chain in a key store of the type JKS, whose key has the store's password."""
+    file = certificates.folder / "client.jks"
+    if not file.exists():
+        opens = ["-srcstorepass", certificates.password, "-deststorepass", certificates.password]
+        source = ["-srckeystore", str(certificates.client_p12), "-srcstoretype", "PKCS12"]
+        _keytool("-importkeystore", *source, "-destkeystore", str(file), "-deststoretype", "JKS", *opens)
+    return file
+
+
 def java_truststore(certificates: Certificates, store_type: str) -> Path:
     """Return the authority in a trust store as ``keytool`` writes it: ``PKCS12`` or ``JKS``."""
     file = certificates.folder / f"truststore.{store_type.lower()}"
     if not file.exists():
-        keytool = str(find_java().resolve().with_name("keytool"))
         source = ["-importcert", "-noprompt", "-alias", "ca", "-file", str(certificates.ca)]
         store = ["-keystore", str(file), "-storetype", store_type, "-storepass", certificates.password]
-        subprocess.run([keytool, *source, *store], check=True, capture_output=True, timeout=600)
+        _keytool(*source, *store)
     return file
+
+
+def _keytool(*arguments: str) -> None:
+    keytool = str(find_java().resolve().with_name("keytool"))
+    subprocess.run([keytool, *arguments], check=True, capture_output=True, timeout=600)

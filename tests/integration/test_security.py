@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.certificate_stores import KEY_PASSWORD, encrypted_client_key, java_truststore
+from tests.certificate_stores import KEY_PASSWORD, encrypted_client_key, java_keystore, java_truststore
 from tests.settings import parse_client_params
 from tests.shards.brokers import SESSION
 
@@ -30,7 +30,6 @@ from pyspark_kafka_direct.errors import (
     BrokerError,
     BrokerUnreachableError,
     KafkaDirectError,
-    OptionError,
     ProtocolError,
     TlsError,
 )
@@ -188,6 +187,14 @@ MUTUAL: dict[str, Callable[[Certificates], dict[str, str]]] = {
         "ssl_keystore_location": str(certificates.client_p12),
         "ssl_keystore_password": certificates.password,
         "ssl_keystore_type": "PKCS12",
+    },
+    "JKS stores": lambda certificates: {
+        "ssl_truststore_location": str(java_truststore(certificates, "JKS")),
+        "ssl_truststore_password": certificates.password,
+        "ssl_truststore_type": "JKS",
+        "ssl_keystore_location": str(java_keystore(certificates)),
+        "ssl_keystore_password": certificates.password,
+        "ssl_keystore_type": "JKS",
     },
 }
 
@@ -366,15 +373,6 @@ def test_the_wrong_ca(secured: EmbeddedKafka, tmp_path: Path) -> None:
     assert error.broker == secured.listener("SSL")
 
 
-def test_java_keystore_error_has_the_conversion_command(secured: EmbeddedKafka) -> None:
-    jks = str(java_truststore(secured.certificates, "JKS"))
-    error = immediate_error(
-        settings_for(secured, "SSL", ssl_truststore_location=jks, ssl_truststore_password="store-secret")
-    )
-    assert isinstance(error, OptionError)
-    assert f"keytool -importkeystore -srckeystore {jks}" in error.message
-
-
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 def test_no_client_certificate(secured: EmbeddedKafka, version: str) -> None:
     error = immediate_error(settings_for(secured, "MTLS", ssl_enabled_protocols=version))
@@ -528,3 +526,45 @@ def test_spark_and_errors_show_no_secret(secured: EmbeddedKafka, make_spark: Any
     for output in (plan, events, str(caught.value), repr(records)):
         for secret in (ALICE.password, "wrong-secret", KEY_PASSWORD, "PRIVATE KEY"):
             assert secret not in output
+
+
+def test_spark_reads_and_writes_with_jks_stores(secured: EmbeddedKafka, make_spark: Any) -> None:
+    """The options are those of the JVM connector with mutual TLS."""
+    certificates, topic = secured.certificates, f"jks-{RUN}"
+    _allow_client(secured, topic)
+    options = {
+        "kafka.bootstrap.servers": secured.listener("MTLS"),
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.location": str(java_truststore(certificates, "JKS")),
+        "kafka.ssl.truststore.password": certificates.password,
+        "kafka.ssl.truststore.type": "JKS",
+        "kafka.ssl.keystore.location": str(java_keystore(certificates)),
+        "kafka.ssl.keystore.password": certificates.password,
+        "kafka.ssl.keystore.type": "JKS",
+        "kafka.ssl.key.password": certificates.password,
+    }
+    spark = make_spark()
+    rows = spark.createDataFrame([(bytearray([number]),) for number in range(10)], "value binary")
+    rows.write.format("kafka-direct").options(**options).option("topic", topic).mode("append").save()
+    read = spark.read.format("kafka-direct").options(**options).option("subscribe", topic).load()
+    assert sorted(row.value for row in read.collect()) == [bytes([number]) for number in range(10)]
+
+
+def _allow_client(kafka: EmbeddedKafka, topic: str) -> None:
+    """Create a topic that the client's certificate may read and write."""
+    from confluent_kafka.admin import (
+        AclBinding,
+        AclOperation,
+        AclPermissionType,
+        AdminClient,
+        NewTopic,
+        ResourcePatternType,
+        ResourceType,
+    )
+
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    for operation in (AclOperation.READ, AclOperation.WRITE):
+        acl = AclBinding(ResourceType.TOPIC, topic, literal, "User:CN=client", "*", operation, allow)
+        admin.create_acls([acl])[acl].result(HANG)
+    admin.create_topics([NewTopic(topic, 2)], operation_timeout=HANG)[topic].result(HANG)

@@ -67,7 +67,7 @@ class TlsSettings:
     Files (``*_location``) are opened by each process that connects, on the driver and the executors.
     """
 
-    # Without a truststore, the CAs of the system are trusted. Stores are PEM or PKCS12 files.
+    # Without a truststore, the CAs of the system are trusted. Stores are PEM, PKCS12 or JKS files.
     truststore_location: str | None = None
     truststore_certificates: str | None = None  # in PEM format
     truststore_password: Secret | None = None

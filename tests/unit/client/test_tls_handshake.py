@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import ssl
@@ -11,14 +10,12 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cryptography import x509
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
     PrivateFormat,
     pkcs12,
 )
-from tests.settings import parse_client_params
 from tests.unit.client.certified_keys import (
     BROKER,
     CA,
@@ -29,28 +26,27 @@ from tests.unit.client.certified_keys import (
     CertifiedKey,
     client_context,
 )
-from tests.unit.client.fake_servers import FakeServer, ServerConnection
+from tests.unit.client.tls_clients import (
+    SECONDS,
+    client_name_seen_by_server,
+    connect,
+    settings_for,
+    tls_error_message,
+)
 
-from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.keystore import private_file
-from pyspark_kafka_direct.client.security.tls_handshake import explain_tls_failure, tls_context, wrap_socket
+from pyspark_kafka_direct.client.security.tls_handshake import explain_tls_failure, tls_context
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     BrokerUnreachableError,
     OptionError,
-    TlsError,
-    TransientBrokerError,
 )
 from pyspark_kafka_direct.options.security_settings import TlsSettings
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
-
-    from pyspark_kafka_direct.options.settings import ConnectionSettings
-
-SECONDS = 120.0
 
 
 def trust_store(password: str, *keys: CertifiedKey) -> bytes:
@@ -69,96 +65,6 @@ def _strict_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
         return context
 
     monkeypatch.setattr(ssl.SSLContext, "__new__", create_strict)
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[[Callable[[socket.socket], None]], int]]:
-    """Start a server on a free port."""
-    with contextlib.ExitStack() as stack:
-
-        def start(handler: Callable[[socket.socket], None]) -> int:
-            def handle_and_close(server_side: ServerConnection) -> None:
-                with server_side.socket as peer:
-                    handler(peer)
-
-            return stack.enter_context(FakeServer(handle_and_close)).port
-
-        yield start
-
-
-@pytest.fixture
-def serve_tls(serve: Callable[[Callable[[socket.socket], None]], int]) -> Callable[..., int]:
-    """Start a TLS server, which returns the client's common name; ``clients`` is the CA of accepted clients."""
-
-    def start(
-        key: CertifiedKey = BROKER,
-        *,
-        chain: tuple[CertifiedKey, ...] = (),
-        clients: CertifiedKey | None = None,
-        maximum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
-        minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2,
-    ) -> int:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version, context.maximum_version = minimum, maximum
-        pem = key.pem + "".join(other.pem for other in chain) + key.key_pem()
-        with private_file(pem.encode()) as path:
-            context.load_cert_chain(path)
-        if clients is not None:
-            context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(cadata=clients.pem)
-
-        def handler(peer: socket.socket) -> None:
-            with context.wrap_socket(peer, server_side=True) as secured:
-                if secured.recv(1):
-                    certificate = secured.getpeercert(binary_form=True)
-                    name = x509.load_der_x509_certificate(certificate).subject if certificate else None
-                    secured.sendall(b"nobody" if name is None else str(name.rdns[0].rfc4514_string()).encode())
-
-        return serve(handler)
-
-    return start
-
-
-def settings_for(port: int, **settings: str) -> ConnectionSettings:
-    """Return settings; ``ssl_key_password`` means ``ssl.key.password``."""
-    named = {name.replace("_", "."): text for name, text in settings.items()}
-    return parse_client_params(
-        {"bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": "SSL", **named}
-    ).connection
-
-
-def connect(settings: ConnectionSettings, host: str = "localhost", seconds: float = SECONDS) -> ssl.SSLSocket:
-    sock = socket.create_connection(("127.0.0.1", settings.bootstrap_servers[0][1]))
-    try:
-        return wrap_socket(sock, settings, host, Deadline.after(seconds))
-    except BaseException:
-        assert sock.fileno() == -1, "a failed handshake closes the socket"
-        raise
-
-
-def client_name_seen_by_server(settings: ConnectionSettings, host: str = "localhost") -> str:
-    """Connect and return the common name by which the server identifies the client."""
-    with connect(settings, host) as secured:
-        secured.sendall(b"?")
-        return secured.recv(100).decode()
-
-
-def connect_and_read(settings: ConnectionSettings, host: str) -> None:
-    """Connect and read: with TLS 1.3 a broker checks the client's certificate only then."""
-    with connect(settings, host) as secured:
-        try:
-            secured.recv(1)
-        except OSError as error:
-            raise explain_tls_failure(error, settings, host, "broker:1") from error
-
-
-def tls_error_message(settings: ConnectionSettings, host: str = "localhost") -> str:
-    """Return the error message of a connection, from the handshake or the first read."""
-    with pytest.raises(TlsError) as caught:
-        connect_and_read(settings, host)
-    assert caught.value.broker is not None
-    assert not isinstance(caught.value, TransientBrokerError), "a retry does not help"
-    return caught.value.message
 
 
 # Truststores
@@ -316,10 +222,10 @@ def test_unordered_chain_in_keystore_is_sorted(serve_tls: Callable[..., int], tm
         ({"ssl_truststore_location": "a\0b"}, r"cannot be read.*not a path"),
         ({"ssl_truststore_location": CA.pem}, r"requires a path.*kafka\.ssl\.truststore\.certificates"),
         ({"ssl_truststore_location": "/dev/zero"}, "is larger than 16 MiB"),
-        ({"ssl_truststore_location": "{folder}/noise"}, "neither PEM nor PKCS12"),
-        ({"ssl_truststore_location": "{folder}/empty"}, "neither PEM nor PKCS12"),
-        ({"ssl_truststore_location": "{folder}/x.jks"}, r"keytool -importkeystore -srckeystore .*x\.jks .*PKCS12"),
-        ({"ssl_keystore_location": "{folder}/x.jks"}, "keytool"),
+        ({"ssl_truststore_location": "{folder}/noise"}, "neither PEM, PKCS12 nor JKS"),
+        ({"ssl_truststore_location": "{folder}/empty"}, "neither PEM, PKCS12 nor JKS"),
+        ({"ssl_truststore_location": "{folder}/x.jks"}, r"the JKS store is damaged \(it ends too early\)"),
+        ({"ssl_keystore_location": "{folder}/x.jks"}, "the JKS store is damaged"),
         ({"ssl_truststore_location": "{folder}/key.pem"}, "has no PEM certificate"),
         ({"ssl_truststore_certificates": "/etc/ca.pem"}, "requires PEM text, not a path"),
         (

@@ -1,4 +1,4 @@
-"""Loads certificates and keys from PEM (text or file) and PKCS12; JKS is rejected.
+"""Loads certificates and keys from PEM (text or file), PKCS12 and JKS.
 
 The first bytes of a file identify its format, so the ``ssl.*store.type`` settings are not required. (Java's
 ``keystore.type.compat`` does the same for JKS and PKCS12.)
@@ -6,16 +6,17 @@ The first bytes of a file identify its format, so the ``ssl.*store.type`` settin
     PEM     text with "-----BEGIN <label>-----", base64, "-----END <label>-----"
     PKCS12  SEQUENCE { INTEGER 3, ...    30 8x .. 02 01 03       (RFC 7292, 4)
     DER     SEQUENCE { SEQUENCE { ...    30 8x .. 30 8x          (one certificate, X.509)
-    JKS     FE ED FE ED, and CE CE CE CE for JCEKS
+    JKS     FE ED FE ED                          (``jks`` reads it)
+    JCEKS   CE CE CE CE                          (rejected)
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import socket
 import tempfile
-import textwrap
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -25,9 +26,11 @@ from pyspark_kafka_direct.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark_kafka_direct.client.security.jks import JavaKeyStore
     from pyspark_kafka_direct.options.security_settings import Secret, TlsSettings
 
-_JKS_MAGICS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
+_JCEKS_MAGIC: Final = b"\xce\xce\xce\xce"
 _MAX_FILE_BYTES: Final = 16 << 20  # any user who sets options can name any file, such as /dev/zero
 _DER_SEQUENCE: Final = b"\x30"
 _DER_VERSION_3: Final = b"\x02\x01\x03"  # INTEGER 3
@@ -67,6 +70,10 @@ def load_ca_certificates(tls: TlsSettings) -> str | None:
             return _certificates_from_pem(_decode(data), option)
         case "PKCS12":
             return _ca_certificates_from_pkcs12(
+                data, tls.truststore_password, option, f"{tls.prefix}ssl.truststore.password"
+            )
+        case "JKS":
+            return _ca_certificates_from_jks(
                 data, tls.truststore_password, option, f"{tls.prefix}ssl.truststore.password"
             )
         case "DER":
@@ -179,8 +186,8 @@ def read_pem(text: str) -> list[PemBlock]:
             content = "".join(body.split())
             if _BASE64.fullmatch(content) is None:
                 continue
-            content = "\n".join(textwrap.wrap(content, 64))
-        blocks.append(PemBlock(label, f"-----BEGIN {label}-----\n{content}\n-----END {label}-----\n"))
+            content = _lines_of_64(content)
+        blocks.append(PemBlock(label, _pem_block_of(label, content)))
     return blocks
 
 
@@ -197,6 +204,8 @@ def _client_certificate_from_keystore(tls: TlsSettings, path: str) -> ClientCert
             return _client_certificate_from_pkcs12(
                 data, tls.keystore_password, option, f"{tls.prefix}ssl.keystore.password"
             )
+        case "JKS":
+            return _client_certificate_from_jks(data, tls, option)
         case _:
             raise _unknown_format_error(data, path, option)
 
@@ -220,10 +229,12 @@ def _read_file(path: str, option: str, pem_text_option: str) -> bytes:
 
 def _detect_format(data: bytes) -> str:
     """Return the file format, or ``''`` if it is unknown."""
+    if data.startswith(_JKS_MAGIC):
+        return "JKS"
+    if data.startswith(_JCEKS_MAGIC):
+        return "JCEKS"
     if b"-----BEGIN" in data:
         return "PEM"
-    if data.startswith(_JKS_MAGICS):
-        return "JKS"
     # DER: a tag byte, then the length (long form if bit 7 is set), then the content. PKCS12 begins
     # SEQUENCE { INTEGER 3; a certificate or key in DER begins otherwise.
     content = data[2 + (data[1] & 0x7F) :] if len(data) > 2 and data[1] & 0x80 else data[2:]
@@ -235,11 +246,12 @@ def _detect_format(data: bytes) -> str:
 
 
 def _unknown_format_error(data: bytes, path: str, option: str) -> OptionError:
-    if _detect_format(data) != "JKS":
-        return OptionError(f"option {option}: {path!r} is neither PEM nor PKCS12")
+    if _detect_format(data) != "JCEKS":
+        return OptionError(f"option {option}: {path!r} is neither PEM, PKCS12 nor JKS")
     return OptionError(
-        f"option {option}: {path!r} is a Java keystore (JKS), which is not supported; convert it with: "
-        f"keytool -importkeystore -srckeystore {path} -destkeystore {path}.p12 -deststoretype PKCS12"
+        f"option {option}: {path!r} is a Java keystore of the type JCEKS, which is not supported; convert it with: "
+        f"keytool -importkeystore -srckeystore {path} -srcstoretype JCEKS -destkeystore {path}.p12 "
+        "-deststoretype PKCS12"
     )
 
 
@@ -316,10 +328,74 @@ def _open_pkcs12(data: bytes, password: Secret | None, option: str, password_opt
     except UnsupportedAlgorithm as error:
         raise OptionError(f"option {option}: the encryption of the store is not supported ({error})") from None
     except ValueError:
-        problem = "is wrong" if password else "is not set"
-        raise OptionError(
-            f"option {option}: the store cannot be opened; {password_option} {problem}, or the file is damaged"
-        ) from None
+        raise _closed_store_error(password, option, password_option) from None
+
+
+def _ca_certificates_from_jks(data: bytes, password: Secret | None, option: str, password_option: str) -> str:
+    store = _open_jks(data, password, option, password_option)
+    # As in Java, the own certificate of each key is trusted, too, but not its issuers.
+    certificates = [*store.certificates, *(entry.chain[0] for entry in store.keys if entry.chain)]
+    if not certificates:
+        raise OptionError(f"option {option}: the store has no CA certificate")
+    return "".join(_pem_block("CERTIFICATE", certificate) for certificate in certificates)
+
+
+def _client_certificate_from_jks(data: bytes, tls: TlsSettings, option: str) -> ClientCertificate:
+    from pyspark_kafka_direct.client.security import jks
+
+    store_password_option = f"{tls.prefix}ssl.keystore.password"
+    store = _open_jks(data, tls.keystore_password, option, store_password_option)
+    if not any(entry.chain for entry in store.keys):
+        raise OptionError(f"option {option}: the store has no private key with its certificate")
+    # As in Kafka, the keys have the password of the store if no other is set.
+    password = tls.key_password or tls.keystore_password
+    password_option = f"{tls.prefix}ssl.key.password" if tls.key_password else store_password_option
+    if not password:
+        raise OptionError(f"option {option}: the private key is encrypted; set {password_option}")
+    try:
+        opened = [entry for entry in jks.open_keys(store, password.reveal()) if entry.chain]
+    except jks.DamagedStoreError as error:
+        raise _damaged_jks_error(error, option) from None
+    if not opened:
+        raise OptionError(f"option {option}: the private key cannot be decrypted; check {password_option}")
+    chosen = opened[0]
+    certificates = [_pem_block("CERTIFICATE", certificate) for certificate in chosen.chain]
+    pem = "".join([*certificates, _pem_block("PRIVATE KEY", chosen.key)])
+    return ClientCertificate(pem.encode(), None, option, password_option)
+
+
+def _open_jks(data: bytes, password: Secret | None, option: str, password_option: str) -> JavaKeyStore:
+    from pyspark_kafka_direct.client.security import jks
+
+    try:
+        return jks.read_jks(data, password.reveal() if password else None)
+    except jks.DamagedStoreError as error:
+        raise _damaged_jks_error(error, option) from None
+    except jks.WrongPasswordError:
+        raise _closed_store_error(password, option, password_option) from None
+
+
+def _damaged_jks_error(error: Exception, option: str) -> OptionError:
+    return OptionError(f"option {option}: the JKS store is damaged ({error})")
+
+
+def _closed_store_error(password: Secret | None, option: str, password_option: str) -> OptionError:
+    problem = "is wrong" if password else "is not set"
+    return OptionError(
+        f"option {option}: the store cannot be opened; {password_option} {problem}, or the file is damaged"
+    )
+
+
+def _pem_block(label: str, der: bytes) -> str:
+    return _pem_block_of(label, _lines_of_64(base64.b64encode(der).decode()))
+
+
+def _pem_block_of(label: str, content: str) -> str:
+    return f"-----BEGIN {label}-----\n{content}\n-----END {label}-----\n"
+
+
+def _lines_of_64(base64_text: str) -> str:
+    return "\n".join(base64_text[i : i + 64] for i in range(0, len(base64_text), 64))
 
 
 def _certificate_chain(leaf: Any, other_certificates: list[Any]) -> list[Any]:
