@@ -197,3 +197,26 @@ def test_token_endpoints(secured_kafka: EmbeddedKafka, topic: str, endpoint: Tok
     }
     assert values_of(params_of(name, replaced, ENDPOINTS[name]), topic) == expected()
     assert endpoint.forms[0]["grant_type"] == ["client_credentials"]
+
+
+def test_the_handler_of_strimzi(secured_kafka: EmbeddedKafka, topic: str, endpoint: TokenEndpoint) -> None:
+    certificates = secured_kafka.certificates
+    store = str(java_truststore(certificates, "PKCS12"))
+    replaced = {
+        "bootstrap.servers": secured_kafka.listener("SASL_SSL"),
+        "ssl.truststore.location": store,
+        "ssl.truststore.password": certificates.password,
+    }
+    texts = {
+        "https://auth.url.com/oauth/token": endpoint.url,
+        "client-secret": CLIENT_SECRET,
+        "/tmp/oauth-truststore.p12": store,
+        "$OAUTH_STOREPASS": certificates.password,
+    }
+    params = params_of("Strimzi: OAuth with its callback handler", replaced, texts)
+    assert values_of(params, topic) == expected()
+    assert endpoint.forms[0] == {
+        "grant_type": ["client_credentials"],
+        "scope": ["example-scope"],
+        "audience": ["example-audience"],
+    }

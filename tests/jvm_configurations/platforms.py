@@ -185,7 +185,6 @@ sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginMo
   oauth.scope="example-scope" \
   oauth.audience="example-audience" ;
 """,
-        rejected="Java classes cannot run here; set the option `oauthTokenProvider`",
     ),
     documented(
         _DATABRICKS,

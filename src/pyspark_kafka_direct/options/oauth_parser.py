@@ -23,6 +23,7 @@ from pyspark_kafka_direct.options.security_settings import (
     check_extensions,
 )
 from pyspark_kafka_direct.options.spark_definitions import TOKEN_PROVIDERS_VARIABLE, TOKEN_URLS_VARIABLE
+from pyspark_kafka_direct.options.strimzi_options import TOKEN_URL, token_url_name, with_kafka_names
 from pyspark_kafka_direct.options.tls_parser import parse_tls
 from pyspark_kafka_direct.options.user_factories import check_allowed
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
     from pyspark_kafka_direct.options.security_settings import TlsSettings, TokenSource
 
-_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 _CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
 _CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105 - a setting's name
 _SCOPE: Final = "sasl.oauthbearer.scope"
@@ -43,19 +43,24 @@ _UNSECURED_PREFIX: Final = "unsecuredLogin"
 
 def parse_oauth(parsed: ParsedConfig, jaas_options: Mapping[str, str], warnings: list[str]) -> OAuthSettings:
     """Parse OAUTHBEARER settings from options and from the options of the ``OAuthBearerLoginModule``."""
-    extensions = _parse_extensions(parsed, jaas_options)
-    return OAuthSettings(_parse_source(parsed, jaas_options, warnings), extensions)
+    kafka_options = with_kafka_names(jaas_options, parsed.name_of("sasl.jaas.config"), warnings)
+    url_name = parsed.name_of(TOKEN_URL) if TOKEN_URL not in kafka_options else token_url_name(jaas_options)
+    extensions = _parse_extensions(parsed, kafka_options)
+    return OAuthSettings(_parse_source(parsed, kafka_options, url_name, warnings), extensions)
 
 
-def _parse_source(parsed: ParsedConfig, jaas_options: Mapping[str, str], warnings: list[str]) -> TokenSource:
-    url, provider = parsed.get_string(_URL), parsed.get_string("oauthTokenProvider")
+def _parse_source(
+    parsed: ParsedConfig, jaas_options: Mapping[str, str], url_name: str, warnings: list[str]
+) -> TokenSource:
+    provider = parsed.get_string("oauthTokenProvider")
+    url = parsed.get_string(TOKEN_URL) or jaas_options.get(TOKEN_URL)
     if provider:
         if url is not None:
-            raise OptionError(f"oauthTokenProvider and {parsed.name_of(_URL)} exclude each other; set only one of them")
+            raise OptionError(f"oauthTokenProvider and {url_name} exclude each other; set only one of them")
         _check_provider(provider)
         return ProviderTokens(provider)
     if url is not None:
-        return _parse_url(url, parsed, jaas_options, warnings)
+        return _parse_url(url, url_name, parsed, jaas_options, warnings)
     if any(name.startswith(_UNSECURED_PREFIX) for name in jaas_options):
         config = parsed.name_of("sasl.jaas.config")
         warnings.append(f"{config} configures an unsigned token (unsecuredLogin...), which is for tests only")
@@ -63,7 +68,7 @@ def _parse_source(parsed: ParsedConfig, jaas_options: Mapping[str, str], warning
     raise OptionError(
         f"{parsed.name_of('sasl.mechanism')} is OAUTHBEARER, but no source of tokens is configured; set "
         "oauthTokenProvider to module:factory (a Python function that returns a provider), or "
-        f"{parsed.name_of(_URL)} with clientId and clientSecret in {parsed.name_of('sasl.jaas.config')}"
+        f"{parsed.name_of(TOKEN_URL)} with clientId and clientSecret in {parsed.name_of('sasl.jaas.config')}"
     )
 
 
@@ -79,10 +84,10 @@ def _check_provider(provider: str) -> None:
 
 
 def _parse_url(
-    url: str, parsed: ParsedConfig, jaas_options: Mapping[str, str], warnings: list[str]
+    url: str, name: str, parsed: ParsedConfig, jaas_options: Mapping[str, str], warnings: list[str]
 ) -> FileTokens | EndpointTokens:
     """Return a file, or an endpoint with its credentials; options take precedence over those of the login module."""
-    name, config = parsed.name_of(_URL), parsed.name_of("sasl.jaas.config")
+    config = parsed.name_of("sasl.jaas.config")
     url_parts = parse_token_url(url, name, config)
     if url_parts.scheme == "file":  # contains a token, so no credentials are needed
         return FileTokens(unquote(url_parts.path))
@@ -101,6 +106,7 @@ def _parse_url(
         url,
         ClientCredentials(client_id, secret, parsed.get_boolean("sasl.oauthbearer.header.urlencode")),
         scope=parsed.get_string(_SCOPE) or jaas_value(_SCOPE, jaas_options) or None,
+        audience=jaas_options.get("audience") or None,
         tls=_parse_token_endpoint_tls(parsed, jaas_options, warnings),
         connect_timeout_ms=parsed.get_int("sasl.login.connect.timeout.ms"),
         read_timeout_ms=parsed.get_int("sasl.login.read.timeout.ms"),

@@ -111,6 +111,7 @@ class EndpointTokens:
     url: str
     grant: ClientCredentials
     scope: str | None = None
+    audience: str | None = None  # of Strimzi's handler
     tls: TlsSettings = DEFAULT_TLS
     connect_timeout_ms: int = 10_000
     read_timeout_ms: int = 10_000

@@ -123,6 +123,11 @@ _KAFKA_CALLBACK_HANDLERS: Final = tuple(
         "internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler",
     )
 )
+# The options of Strimzi's handler become those of Kafka's (strimzi_options.py).
+_CALLBACK_HANDLERS: Final = (
+    *_KAFKA_CALLBACK_HANDLERS,
+    "io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler",
+)
 _KAFKA_JWT_RETRIEVERS: Final = tuple(
     f"{package}{name}"
     for package in _OAUTH_PACKAGES
@@ -165,7 +170,7 @@ _TLS: Final = (
 
 _SASL: Final = (
     *_rejected("sasl.login.callback.handler.class", _PROVIDER_ADVICE,
-        accepted_values=_KAFKA_CALLBACK_HANDLERS, reasons_by_prefix=_VENDOR_ADVICE),
+        accepted_values=_CALLBACK_HANDLERS, reasons_by_prefix=_VENDOR_ADVICE),
     *_rejected("sasl.client.callback.handler.class", _PROVIDER_ADVICE, reasons_by_prefix=_VENDOR_ADVICE),
     *_rejected("sasl.login.class", _PROVIDER_ADVICE),
     *_rejected("sasl.oauthbearer.jwt.retriever.class", _PROVIDER_ADVICE, accepted_values=_KAFKA_JWT_RETRIEVERS),

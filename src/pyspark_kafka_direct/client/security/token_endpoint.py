@@ -112,6 +112,8 @@ class _TokenEndpoint:
         form = {"grant_type": "client_credentials"}
         if self._source.scope:
             form["scope"] = self._source.scope
+        if self._source.audience:
+            form["audience"] = self._source.audience
         return urllib.request.Request(  # noqa: S310 - the settings allow http and https only
             self._source.url,
             data=urlencode(form).encode(),
