@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from tests.certificate_stores import java_truststore
+from tests.certificate_stores import java_keystore, java_truststore
 from tests.integration.stream_queries import produce
 from tests.jvm_configurations.table import CONFIGURATIONS
 
@@ -150,6 +150,37 @@ def _aiven_pem(kafka: EmbeddedKafka, folder: Path) -> dict[str, str]:
     }
 
 
+def _aiven_stores(kafka: EmbeddedKafka, _: Path) -> dict[str, str]:
+    certificates = kafka.certificates
+    return {
+        "ssl.truststore.location": str(java_truststore(certificates, "JKS")),
+        "ssl.truststore.password": certificates.password,
+        "ssl.keystore.location": str(certificates.client_p12),
+        "ssl.keystore.password": certificates.password,
+        "ssl.key.password": certificates.password,
+    }
+
+
+def _msk(kafka: EmbeddedKafka, _: Path) -> dict[str, str]:
+    certificates = kafka.certificates
+    return {
+        "ssl.truststore.location": str(java_truststore(certificates, "JKS")),  # without a password, as documented
+        "ssl.keystore.location": str(java_keystore(certificates)),
+        "ssl.keystore.password": certificates.password,
+        "ssl.key.password": certificates.password,
+    }
+
+
+def _databricks(kafka: EmbeddedKafka, _: Path) -> dict[str, str]:
+    certificates = kafka.certificates
+    return {
+        "ssl.truststore.location": str(java_truststore(certificates, "JKS")),
+        "ssl.truststore.password": certificates.password,
+        "ssl.keystore.location": str(java_keystore(certificates)),
+        "ssl.keystore.password": certificates.password,
+    }
+
+
 def _strimzi(kafka: EmbeddedKafka, _: Path) -> dict[str, str]:
     certificates = kafka.certificates
     return {
@@ -171,6 +202,9 @@ def _heroku(kafka: EmbeddedKafka, _: Path) -> dict[str, str]:
 
 STORES: dict[str, Callable[[EmbeddedKafka, Path], dict[str, str]]] = {
     "Aiven: mutual TLS with PEM files": _aiven_pem,
+    "Aiven: mutual TLS with PKCS12 and JKS": _aiven_stores,
+    "Amazon MSK: mutual TLS": _msk,
+    "Databricks: mutual TLS": _databricks,
     "Strimzi: mutual TLS": _strimzi,
     "Heroku: mutual TLS with PEM in the environment": _heroku,
 }

@@ -97,7 +97,6 @@ sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule require
 password="alice-secret";
 ssl.truststore.location=/tmp/kafka.client.truststore.jks
 """,
-        needs="stores in PKCS12 format: real JKS files are rejected",
     ),
     documented(
         (
@@ -113,7 +112,6 @@ ssl.keystore.location=/tmp/kafka.client.keystore.jks
 ssl.keystore.password=Your-Store-Pass
 ssl.key.password=Your-Key-Pass
 """,
-        needs="stores in PKCS12 format: real JKS files are rejected",
     ),
     documented(
         (
@@ -249,7 +247,6 @@ ssl.truststore.location=client.truststore.jks
 ssl.truststore.password=changeit
 ssl.truststore.type=JKS
 """,
-        needs="stores in PKCS12 format: real JKS files are rejected",
     ),
     documented(
         ("Aiven: Connect with Kpow", "https://aiven.io/docs/products/kafka/howto/kpow"),

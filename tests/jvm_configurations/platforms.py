@@ -209,7 +209,6 @@ kafka.ssl.keystore.location=/Volumes/main/kafka/stores/kafka.client.keystore.jks
 kafka.ssl.keystore.password=<keystore-password>
 kafka.ssl.truststore.password=<truststore-password>
 """,
-        needs="stores in PKCS12 format: real JKS files are rejected",
     ),
     documented(
         _AZURE_DATABRICKS,
