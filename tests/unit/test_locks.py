@@ -23,8 +23,10 @@ GUARDED: dict[tuple[str, str, str], str] = {
     ),
     ("client/connection_pool.py", "ConnectionPool", "_lock"): "_closed _failures _idle",
     ("client/producer_state.py", "IdleProducerPool", "_lock"): "_idle",
-    ("client/security/oauth_login.py", "_TokenCache", "_lock"): "_cached _refresh_at _request",
-    ("client/unbounded_call.py", "_ThreadCall", "_running_lock"): "",
+    ("client/security/oauth_login.py", "_TokenCache", "_lock"): (
+        "_cached _refresh_at _is_refresh_failing _calls _new_or_valid_token _request"
+    ),
+    ("client/unbounded_call.py", "UnboundedCalls", "_completed"): "_abandoned",
     ("consumer/background.py", "BackgroundTasks", "_lock"): "_closed _completed _signal",
     ("continuous/control_socket.py", "TaskChannel", "_sending"): "_connection",
     ("continuous/epoch_coordinator.py", "EpochCommitter", "_changed"): (

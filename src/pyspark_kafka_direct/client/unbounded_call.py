@@ -8,68 +8,68 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.client.system import System
+    from pyspark_kafka_direct.client.system import Condition, System
 
 _T = TypeVar("_T")
 
-# A thread that has not returned for so long is assumed to hang, and another one is started.
+# A thread that has not returned for so long is assumed to hang, and its result is not used.
 _ASSUMED_TO_HANG_SECONDS: Final = 60.0
+
+# Threads that run at a time, without those that hang.
+_MAX_THREADS: Final = 2
 
 
 class UnboundedCalls(Generic[_T]):
     """Calls a function in a thread, which is abandoned at the caller's deadline.
 
-    The caller ensures that only one thread is in ``call``. The next call returns the result of an abandoned one, or
-    starts another thread if that one failed or is assumed to hang.
+    The caller ensures that only one thread is in ``call``. The next call starts another thread at once, because the
+    abandoned one may hang, and returns the first result of both.
     """
 
     def __init__(self, system: System, thread_name: str) -> None:
         self._system = system
         self._thread_name = thread_name
-        self._abandoned: _ThreadCall[_T] | None = None  # still runs, after its caller's deadline
+        self._completed = system.condition()  # notified when a thread has a result
+        self._abandoned: list[_ThreadCall[_T]] = []  # still run, after their callers' deadlines
 
     def call(self, function: Callable[[], _T], deadline: Deadline) -> _T | BaseException | None:
-        """Return the result or the exception, or ``None`` after the deadline."""
-        if (abandoned := self._abandoned) is not None:
-            result = abandoned.wait(deadline.limited_to(abandoned.seconds_until_assumed_to_hang))
-            if result is not None and not isinstance(result, BaseException):
-                self._abandoned = None
-                return result
-            if deadline.expired:
-                return None
-        started = _ThreadCall(function, self._system, self._thread_name)
-        result = started.wait(deadline)
-        self._abandoned = started if result is None else None
-        return result
+        """Return the first result, or the exception of the function, or ``None`` after the deadline."""
+        hung_since = self._system.monotonic() - _ASSUMED_TO_HANG_SECONDS
+        started: _ThreadCall[_T] | None = None
+        has_timed_out = deadline.expired
+        with self._completed:
+            calls = [each for each in self._abandoned if each.started_at > hung_since]
+            while True:
+                results = [each.result for each in calls]
+                calls = [each for each in calls if each.result is None]
+                self._abandoned = calls
+                for result in results:
+                    if result is not None and not isinstance(result, BaseException):
+                        return result
+                if has_timed_out or (started is not None and started.result is not None):
+                    return None if started is None else started.result
+                if started is None and len(calls) < _MAX_THREADS:
+                    started = _ThreadCall(function, self._completed, self._system.monotonic())
+                    calls.append(started)
+                    self._system.start_thread(started.run, self._thread_name)
+                has_timed_out = not self._system.wait(self._completed, deadline.remaining())
 
 
 class _ThreadCall(Generic[_T]):
-    """A call in a separate thread, which starts at once."""
+    """A call in a separate thread."""
 
-    def __init__(self, function: Callable[[], _T], system: System, thread_name: str) -> None:
+    def __init__(self, function: Callable[[], _T], completed: Condition, started_at: float) -> None:
         self._function = function
-        self._system = system
-        self._result: _T | BaseException | None = None
-        self._assumed_to_hang_at = system.monotonic() + _ASSUMED_TO_HANG_SECONDS
-        self._running_lock = system.lock()  # held while the call is in progress
-        self._running_lock.acquire()
-        system.start_thread(self._run, thread_name)
+        self._completed = completed
+        self.started_at = started_at
+        self.result: _T | BaseException | None = None
 
-    def wait(self, deadline: Deadline) -> _T | BaseException | None:
-        """Return the result or the exception, or ``None`` after the deadline."""
-        if self._system.acquire(self._running_lock, max(deadline.remaining(), 0.001)):
-            self._running_lock.release()
-        return self._result
-
-    @property
-    def seconds_until_assumed_to_hang(self) -> float:
-        """Seconds until the call has taken so long that it may never end; negative: it has."""
-        return self._assumed_to_hang_at - self._system.monotonic()
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        result: _T | BaseException
         try:
-            self._result = self._function()
+            result = self._function()
         except BaseException as error:  # raised in the waiting thread
-            self._result = error
-        finally:
-            self._running_lock.release()
+            result = error
+        with self._completed:
+            self.result = result
+            self._completed.notify_all()

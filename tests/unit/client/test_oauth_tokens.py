@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pyspark_kafka_direct.client.system import Lock
+    from pyspark_kafka_direct.client.system import Condition
 
 SECONDS = 120.0
 BROKER = "broker:9092"
@@ -193,51 +193,90 @@ def test_hanging_threads_do_not_accumulate(provider: Callable[[str], OAuthSettin
         "        return f't{len(calls)}'\n"
         "    return token\n"
     )
-    for _ in range(3):
+    for _ in range(5):
         assert isinstance(token_error(oauth, 0.05), BrokerTimeoutError)
-    module: Any = module_of(oauth)
-    wait_until(lambda: bool(module.calls), "the call")
-    assert len(module.calls) == 1
+    module = module_of(oauth)
+    wait_until(lambda: len(module.calls) >= 2, "the calls")
     module.stop.set()
-    assert fetch_token(oauth) == "t1"  # too late for the earlier requests, but in time for this one
-    assert fetch_token(oauth) == "t2"
+    assert fetch_token(oauth) == "t2"  # too late for the earlier requests, but in time for this one
+    assert len(module.calls) == 2
 
 
-@pytest.mark.parametrize(
-    ("idle_seconds", "waits"),
-    [
-        (0.0, [30.0, 30.0, 20.0]),  # it is assumed to hang 60 s after its start
-        (30.0, [30.0, 0.001, 50.0]),
-    ],
-)
-def test_an_abandoned_request_leaves_time_for_the_next_one(
-    provider: Callable[[str], OAuthSettings], idle_seconds: float, waits: list[float]
+class ControlledThreads(FakeTimeSystem):
+    """Threads run when the test runs them, or during a wait; without one that runs, a wait takes its whole time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: list[Callable[[], None]] = []
+        self.run_in_wait: int | None = None  # the index of a thread
+
+    def start_thread(self, run: Callable[[], None], name: str) -> None:
+        self.threads.append(run)
+
+    def wait(self, condition: Condition, seconds: float | None) -> bool:
+        if self.run_in_wait is not None:
+            self.threads[self.run_in_wait]()
+            return True
+        self.now += seconds or 0.0
+        return False
+
+
+@pytest.mark.parametrize("fast_thread", [0, 1])
+def test_a_request_that_hangs_takes_no_time_from_the_next_one(
+    provider: Callable[[str], OAuthSettings], fast_thread: int
 ) -> None:
-    class FirstThreadHangs(FakeTimeSystem):
-        def __init__(self) -> None:
-            super().__init__()
-            self.waits: list[float] = []
-            self.threads: list[Callable[[], None]] = []
-
-        def start_thread(self, run: Callable[[], None], name: str) -> None:
-            self.threads.append(run)
-
-        def acquire(self, lock: Lock, seconds: float) -> bool:
-            if lock.acquire(blocking=False):
-                return True
-            self.waits.append(seconds)
-            if len(self.threads) == 2:
-                self.threads[1]()
-                return lock.acquire(blocking=False)
-            self.now += seconds
-            return False
-
-    oauth, system = provider("def make(): return lambda: 'abc'"), FirstThreadHangs()
+    oauth, system = provider("def make(): return lambda: 'abc'"), ControlledThreads()
     with pytest.raises(BrokerTimeoutError):
         retrieve_token(oauth, Deadline.after(30.0, system=system), BROKER)
-    system.now += idle_seconds
-    assert retrieve_token(oauth, Deadline.after(50.0, system=system), BROKER).value == Secret("abc")
-    assert system.waits == pytest.approx(waits, abs=0.01)
+    system.run_in_wait = fast_thread
+    began_at = system.now
+    assert retrieve_token(oauth, Deadline.after(30.0, system=system), BROKER).value == Secret("abc")
+    assert system.now == began_at
+    assert len(system.threads) == 2
+
+
+REFRESHED = (
+    "numbers, failing = iter(range(1, 100)), []\n"
+    "def make():\n"
+    "    def token():\n"
+    "        number = next(numbers)\n"
+    "        if failing: raise RuntimeError('hunter2')\n"
+    "        return f't{number}', 1000.0 + 100 * number\n"
+    "    return token\n"
+)
+
+
+def test_a_failing_refresh_uses_the_current_token_until_it_expires(
+    provider: Callable[[str], OAuthSettings], caplog: pytest.LogCaptureFixture
+) -> None:
+    oauth, system = provider(REFRESHED), FakeTimeSystem(now=1000.0)
+
+    def token_at(now: float) -> str:
+        system.now = now
+        return retrieve_token(oauth, Deadline.after(SECONDS, system=system), BROKER).value.reveal()
+
+    assert [token_at(1000), token_at(1079)] == ["t1", "t1"]
+    module = module_of(oauth)
+    module.failing.append(1)
+    assert [token_at(1080), token_at(1089), token_at(1091), token_at(1099)] == ["t1"] * 4
+    (warning,) = caplog.records
+    assert "logins use the current one until it expires" in warning.getMessage()
+    assert "oauthTokenProvider failed with RuntimeError" in warning.getMessage()
+    assert "hunter2" not in caplog.text
+    with pytest.raises(AuthenticationError, match="RuntimeError"):
+        token_at(1100)
+    assert next(module.numbers) == 5  # requests at 1000, 1080, 1091 and 1100
+    module.failing.clear()
+    assert token_at(1500) == "t6"
+
+
+def test_a_refresh_that_hangs_leaves_half_of_the_time_for_the_login(provider: Callable[[str], OAuthSettings]) -> None:
+    oauth, system = provider("def make(): return lambda: ('abc', 1100.0)"), ControlledThreads()
+    system.run_in_wait = 0
+    retrieve_token(oauth, Deadline.after(30.0, system=system), BROKER)
+    system.run_in_wait, system.now = None, 1080.0
+    assert retrieve_token(oauth, Deadline.after(10.0, system=system), BROKER).value == Secret("abc")
+    assert system.now == 1085.0
 
 
 def test_thread_that_hangs_for_long_is_abandoned(provider: Callable[[str], OAuthSettings]) -> None:

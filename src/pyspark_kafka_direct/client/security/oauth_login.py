@@ -6,6 +6,7 @@ that retrieves one token in a module of this package, and a case in ``_retriever
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, assert_never
@@ -34,10 +35,15 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.options.security_settings import OAuthSettings
 
+_log = logging.getLogger("pyspark_kafka_direct.client")
+
 __all__ = ["OAuthBearerToken", "OAuthTokenProvider", "retrieve_token", "token_proxy"]
 
 # As Java's sasl.login.refresh.window.factor: a new token after 80% of the old one's lifetime.
 _REFRESH_FRACTION: Final = 0.8
+
+# The pause after a refresh that failed while the current token is valid, as in Java.
+_REFRESH_RETRY_SECONDS: Final = 10.0
 
 
 def retrieve_token(oauth: OAuthSettings, deadline: Deadline, broker: str) -> OAuthBearerToken:
@@ -81,15 +87,16 @@ def _retriever(oauth: OAuthSettings, system: System) -> tuple[TokenRetriever, st
 
 
 class _TokenCache:
-    """Returns the cached token until 80% of its lifetime have passed."""
+    """Returns the cached token until 80% of its lifetime have passed, and until it expires if there is no new one."""
 
-    def __init__(self, fetch: TokenRetriever, source_name: str, system: System) -> None:
-        self._fetch = fetch
+    def __init__(self, retrieve: TokenRetriever, source_name: str, system: System) -> None:
+        self._retrieve = retrieve
         self._source_name = source_name
         self._system = system
         self._lock = system.lock()
         self._cached: OAuthBearerToken | None = None
         self._refresh_at = 0.0  # seconds since 1970
+        self._is_refresh_failing = False
         self._calls: UnboundedCalls[OAuthBearerToken] = UnboundedCalls(system, "pyspark-kafka-direct-token")
 
     def token(self, deadline: Deadline, broker: str) -> OAuthBearerToken:
@@ -97,18 +104,37 @@ class _TokenCache:
             raise self._timeout_error(broker)
         try:
             if self._cached is None or self._system.wall_time() >= self._refresh_at:
-                self._cached = self._request(deadline, broker)
-                now = self._system.wall_time()
-                # A token without an expiry time is requested each time.
-                lifetime = 0.0 if self._cached.expires_at is None else self._cached.expires_at - now
-                self._refresh_at = now + max(lifetime, 0.0) * _REFRESH_FRACTION
+                self._cached = self._new_or_valid_token(self._cached, deadline, broker)
             return self._cached
         finally:
             self._lock.release()
 
+    def _new_or_valid_token(self, cached: OAuthBearerToken | None, deadline: Deadline, broker: str) -> OAuthBearerToken:
+        """Return a new token, or the cached one if it is valid and the source fails."""
+        valid_until = cached.expires_at if cached is not None and cached.expires_at is not None else 0.0
+        has_valid_token = self._system.wall_time() < valid_until
+        # With a valid token, half of the time remains for the login.
+        limit = deadline.limited_to(deadline.remaining() / 2) if has_valid_token else deadline
+        try:
+            token = self._request(limit, broker)
+        except KafkaDirectError as error:
+            if cached is None or not has_valid_token:
+                raise
+            if not self._is_refresh_failing:
+                _log.warning("No new token, so logins use the current one until it expires: %s", error)
+            self._is_refresh_failing = True
+            self._refresh_at = min(self._system.wall_time() + _REFRESH_RETRY_SECONDS, valid_until)
+            return cached
+        self._is_refresh_failing = False
+        now = self._system.wall_time()
+        # A token without an expiry time is requested each time.
+        lifetime = 0.0 if token.expires_at is None else token.expires_at - now
+        self._refresh_at = now + max(lifetime, 0.0) * _REFRESH_FRACTION
+        return token
+
     def _request(self, deadline: Deadline, broker: str) -> OAuthBearerToken:
         # User code and name servers have no deadline.
-        result = self._calls.call(lambda: self._fetch(deadline), deadline)
+        result = self._calls.call(lambda: self._retrieve(deadline), deadline)
         if isinstance(result, AuthenticationError) and deadline.expired:
             raise self._timeout_error(broker) from result  # the retrieval uses the same deadline
         match result:
