@@ -1,4 +1,4 @@
-"""OAUTHBEARER tokens: from Python code, from an endpoint, from a file, and unsigned ones for tests."""
+"""OAUTHBEARER tokens: from Python code and from an endpoint, and their renewal."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from email.message import Message
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
+import jwt
 import pytest
 from tests.integration.waiting import wait_until
 from tests.unit.client.fake_systems import FakeTimeSystem
@@ -27,12 +28,10 @@ from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.options.security_settings import (
     EndpointTokens,
-    FileTokens,
     OAuthSettings,
     ProviderTokens,
     Secret,
     TlsSettings,
-    UnsecuredTokens,
 )
 
 if TYPE_CHECKING:
@@ -458,6 +457,16 @@ def test_invalid_lifetime_disables_caching(endpoint: Endpoint, lifetime: str) ->
     assert fetch_token(oauth) == "t2"
 
 
+def test_without_a_lifetime_the_expiry_time_in_the_token_counts(endpoint: Endpoint) -> None:
+    expires_at = int(time.time()) + 1000
+    token = jwt.encode({"sub": "me", "exp": expires_at}, "a secret of 32 characters or more")
+    endpoint.add_response(200, {"access_token": token})
+    oauth = endpoint.settings()
+    assert retrieve_token(oauth, Deadline.after(SECONDS), BROKER).expires_at == expires_at
+    assert fetch_token(oauth) == token
+    assert len(endpoint.requests) == 1
+
+
 @pytest.mark.parametrize(
     "echoed",
     [
@@ -533,37 +542,3 @@ def test_an_endpoint_whose_ca_file_is_missing(tmp_path: Path) -> None:
     error = token_error(OAuthSettings(EndpointTokens("https://idp.invalid/token", ME, tls=missing)))
     assert isinstance(error, OptionError)
     assert "cannot be read" in error.message
-
-
-# A file, and claims
-
-
-def test_a_token_in_a_file_is_read_each_time(tmp_path: Path) -> None:
-    path = tmp_path / "the token"
-    oauth = OAuthSettings(FileTokens(str(path)))
-    error = token_error(oauth)
-    assert isinstance(error, OptionError)
-    assert "the token file" in error.message
-    path.write_text("one\n")
-    assert fetch_token(oauth) == "one"
-    path.write_text("two\n")
-    assert fetch_token(oauth) == "two"
-    path.write_text("\n")
-    assert "has no token" in token_error(oauth).message
-
-
-def test_an_unsigned_token() -> None:
-    claims = (("sub", "alice"), ("scope", ("a", "b")), ("n", 1.5))
-    oauth = OAuthSettings(UnsecuredTokens(claims, lifetime_seconds=60))
-    header, content, signature = fetch_token(oauth).split(".")
-    assert signature == ""
-    assert json.loads(decode_base64url(header)) == {"alg": "none"}
-    claims_sent = json.loads(decode_base64url(content))
-    assert (claims_sent["sub"], claims_sent["scope"], claims_sent["n"]) == ("alice", ["a", "b"], 1.5)
-    assert claims_sent["exp"] - claims_sent["iat"] == pytest.approx(60)
-    assert abs(claims_sent["iat"] - time.time()) < SECONDS
-    assert fetch_token(oauth) == fetch_token(oauth)
-
-
-def decode_base64url(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -66,7 +66,9 @@ def _token_cache(oauth: OAuthSettings, system: System) -> _TokenCache:
         token = retrieve(deadline)
         return replace(token, extensions=tuple({**dict(oauth.extensions), **dict(token.extensions)}.items()))
 
-    return _TokenCache(retrieve_with_extensions, source_name, system)
+    # A file is read for each login, so that a new token in it is used at once.
+    refresh_fraction = 0.0 if isinstance(oauth.source, FileTokens) else _REFRESH_FRACTION
+    return _TokenCache(retrieve_with_extensions, source_name, system, refresh_fraction=refresh_fraction)
 
 
 def _retriever(oauth: OAuthSettings, system: System) -> tuple[TokenRetriever, str]:
@@ -87,12 +89,13 @@ def _retriever(oauth: OAuthSettings, system: System) -> tuple[TokenRetriever, st
 
 
 class _TokenCache:
-    """Returns the cached token until 80% of its lifetime have passed, and until it expires if there is no new one."""
+    """Returns the cached token for a fraction of its lifetime, and until it expires if there is no new one."""
 
-    def __init__(self, retrieve: TokenRetriever, source_name: str, system: System) -> None:
+    def __init__(self, retrieve: TokenRetriever, source_name: str, system: System, *, refresh_fraction: float) -> None:
         self._retrieve = retrieve
         self._source_name = source_name
         self._system = system
+        self._refresh_fraction = refresh_fraction
         self._lock = system.lock()
         self._cached: OAuthBearerToken | None = None
         self._refresh_at = 0.0  # seconds since 1970
@@ -123,13 +126,14 @@ class _TokenCache:
             if not self._is_refresh_failing:
                 _log.warning("No new token, so logins use the current one until it expires: %s", error)
             self._is_refresh_failing = True
-            self._refresh_at = min(self._system.wall_time() + _REFRESH_RETRY_SECONDS, valid_until)
+            pause = _REFRESH_RETRY_SECONDS if self._refresh_fraction else 0.0
+            self._refresh_at = min(self._system.wall_time() + pause, valid_until)
             return cached
         self._is_refresh_failing = False
         now = self._system.wall_time()
         # A token without an expiry time is requested each time.
         lifetime = 0.0 if token.expires_at is None else token.expires_at - now
-        self._refresh_at = now + max(lifetime, 0.0) * _REFRESH_FRACTION
+        self._refresh_at = now + max(lifetime, 0.0) * self._refresh_fraction
         return token
 
     def _request(self, deadline: Deadline, broker: str) -> OAuthBearerToken:

@@ -7,19 +7,18 @@ Unsigned tokens are created from claims, as Kafka does without a token endpoint;
 
 from __future__ import annotations
 
-import base64
-import json
 import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from pyspark_kafka_direct.client.security.jwt import unsigned_jwt
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.security_settings import Secret, check_extensions
 from pyspark_kafka_direct.options.user_factories import load_factory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.options.security_settings import ProviderTokens, UnsecuredTokens
@@ -87,7 +86,7 @@ def unsecured_token(source: UnsecuredTokens, now: float) -> OAuthBearerToken:
     expires_at = now + source.lifetime_seconds
     content = {name: list(value) if isinstance(value, tuple) else value for name, value in source.claims}
     content |= {"iat": now, "exp": expires_at}
-    return OAuthBearerToken(Secret(f"{_base64url({'alg': 'none'})}.{_base64url(content)}."), expires_at)
+    return OAuthBearerToken(Secret(f"{unsigned_jwt({'alg': 'none'}, content)}."), expires_at)
 
 
 def _create_provider(name: str) -> Any:
@@ -122,7 +121,3 @@ def _parse_token(name: str, result: Any, extensions: tuple[tuple[str, str], ...]
             "digits and -._~+/ with = at the end)"
         )
     return OAuthBearerToken(Secret(token), expires_at, extensions)
-
-
-def _base64url(content: Mapping[str, object]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")

@@ -12,11 +12,10 @@ from __future__ import annotations
 import base64
 import http.client
 import itertools
-import json
 import urllib.error
 import urllib.request
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, quote_plus, urlencode, urlsplit
 
 from pyspark_kafka_direct.client.deadline import Backoff
@@ -31,6 +30,7 @@ from pyspark_kafka_direct.client.http_opener import (
     request_opener,
     through_proxy,
 )
+from pyspark_kafka_direct.client.security.jwt import json_object, read_expiry
 from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken, finite_or_none
 from pyspark_kafka_direct.errors import AuthenticationError, printable
 from pyspark_kafka_direct.options.security_settings import MASK, Secret
@@ -126,19 +126,20 @@ class _TokenEndpoint:
         )
 
     def _parse_response(self, response_body: bytes, now: float) -> OAuthBearerToken:
-        content = _json_object(response_body)
+        content = json_object(response_body) or {}
         # Java also accepts an id_token if there is no access_token.
         token = content.get("access_token") or content.get("id_token")
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
             raise self._error("returned no access_token")
         expires_in = content.get("expires_in")
         lifetime = finite_or_none(expires_in) if isinstance(expires_in, int | float | str) else None
-        return OAuthBearerToken(Secret(token), None if lifetime is None else now + lifetime)
+        # Java reads the expiry time in the token only.
+        return OAuthBearerToken(Secret(token), read_expiry(token) if lifetime is None else now + lifetime)
 
     def _http_error(self, error: urllib.error.HTTPError) -> AuthenticationError:
         if error.code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:  # token endpoints do not return it
             return self._error(proxy_rejection(error.code, self._proxy))
-        content = _json_object(_error_body(error))
+        content = json_object(_error_body(error)) or {}
         error_fields = (content.get(key) for key in ("error", "error_description"))
         description = ": ".join(field for field in error_fields if isinstance(field, str) and field)
         for secret in self._encodings_of_secret():
@@ -171,11 +172,3 @@ def _error_body(error: urllib.error.HTTPError) -> bytes:
         return error.read(_MAX_RESPONSE_BYTES)
     except (OSError, http.client.HTTPException):
         return b""
-
-
-def _json_object(text: bytes) -> dict[str, Any]:
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets
-        return {}
-    return content if isinstance(content, dict) else {}
