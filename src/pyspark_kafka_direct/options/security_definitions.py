@@ -7,7 +7,16 @@ from typing import Final
 
 from pyspark_kafka_direct.options.config_option import OPTION_OR_PARAMETER, ConfigSource, SourceKey
 from pyspark_kafka_direct.options.connection_definitions import connection
-from pyspark_kafka_direct.options.value_types import BOOLEAN, LIST, POSITIVE_INT32, SECRET, Enum
+from pyspark_kafka_direct.options.value_types import (
+    BOOLEAN,
+    INT64,
+    LIST,
+    NUMBER,
+    POSITIVE_INT32,
+    SECRET,
+    STRING,
+    Enum,
+)
 
 
 def _or_jaas(name: str = "") -> tuple[SourceKey, ...]:
@@ -55,12 +64,24 @@ TLS_OPTIONS: Final = (
 
 SASL_OPTIONS: Final = (
     _security("sasl.mechanism", aliases=("sasl.mechanisms",),
-        doc="`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`."),
+        doc="`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER` or `GSSAPI` (Kerberos). `GSSAPI` is the default "
+            "if `sasl.jaas.config` contains a `Krb5LoginModule`, or without it a `sasl.kerberos.*` setting is given."),
     _security("sasl.jaas.config", SECRET, doc="Credentials in Java's format: a login module and its options."),
     _security("sasl.username", source_keys=_or_jaas("username"),
         doc="User name for PLAIN and SCRAM (librdkafka's name)."),
     _security("sasl.password", SECRET, verbatim=True, source_keys=_or_jaas("password"),
         doc="Password for PLAIN and SCRAM (librdkafka's name)."),
+    _security("sasl.kerberos.service.name", STRING, "kafka", source_keys=_or_jaas("serviceName"),
+        doc="First part of the brokers' Kerberos principals. In `sasl.jaas.config`, it is `serviceName`."),
+    _security("sasl.kerberos.principal", source_keys=_or_jaas("principal"),
+        doc="Kerberos principal that logs in (librdkafka's name)."),
+    _security("sasl.kerberos.keytab", source_keys=_or_jaas("keyTab"),
+        doc="File with the key of the principal (librdkafka's name). Each process that connects opens it."),
+    connection("sasl.kerberos.ticket.renew.window.factor", NUMBER, "0.8",
+        doc="Part of the lifetime of a Kerberos ticket, after which the next connection logs in again."),
+    connection("sasl.kerberos.min.time.before.relogin", INT64, "60000",
+        doc="Time between a failed renewal of a Kerberos ticket and the next one, in ms. Until it expires, the old "
+            "ticket is used."),
     _security("sasl.oauthbearer.token.endpoint.url",
         doc="`https:` URL to fetch OAUTHBEARER tokens from, or `http:` on localhost. Others, and files, must be listed "
             "in `PYSPARK_KAFKA_DIRECT_TOKEN_URLS` in the environment of the driver."),

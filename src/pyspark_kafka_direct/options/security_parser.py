@@ -9,6 +9,7 @@ from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.connection_definitions import HOST_PORT, LOOPBACK_HOSTS
 from pyspark_kafka_direct.options.hints import either
 from pyspark_kafka_direct.options.jaas import LoginModule, jaas_value, parse_jaas
+from pyspark_kafka_direct.options.kerberos_parser import IBM_KERBEROS_MODULE, KERBEROS_MODULE, parse_kerberos
 from pyspark_kafka_direct.options.oauth_parser import parse_oauth
 from pyspark_kafka_direct.options.security_settings import (
     NO_SECRET,
@@ -24,7 +25,7 @@ from pyspark_kafka_direct.options.value_types import invalid_value
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
 
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
 _MSK_MODULE: Final = "software.amazon.msk.auth.iam.IAMLoginModule"
 
@@ -33,21 +34,15 @@ _MECHANISMS_BY_MODULE: Final = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": ("PLAIN",),
     "org.apache.kafka.common.security.scram.ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": ("OAUTHBEARER",),
-    "com.sun.security.auth.module.Krb5LoginModule": ("GSSAPI",),
-    "com.ibm.security.auth.module.Krb5LoginModule": ("GSSAPI",),
+    IBM_KERBEROS_MODULE: ("GSSAPI",),
+    KERBEROS_MODULE: ("GSSAPI",),
     _MSK_MODULE: ("AWS_MSK_IAM",),
 }
 _MODULE_BY_MECHANISM: Final = {
     mechanism: name for name, mechanisms in _MECHANISMS_BY_MODULE.items() for mechanism in mechanisms
 }
 
-_REJECTED_MECHANISMS: Final = {
-    "GSSAPI": (
-        "Kerberos (GSSAPI) is not supported; use a listener with SCRAM-SHA-512, OAUTHBEARER, or client certificates "
-        "(kafka.security.protocol=SSL with kafka.ssl.keystore.*)"
-    ),
-    "AWS_MSK_IAM": MSK_ADVICE,
-}
+_REJECTED_MECHANISMS: Final = {"AWS_MSK_IAM": MSK_ADVICE}
 
 
 def parse_security(parsed: ParsedConfig) -> tuple[SecuritySettings, tuple[str, ...]]:
@@ -92,6 +87,8 @@ def _parse_sasl(parsed: ParsedConfig, warnings: list[str], *, is_encrypted: bool
             f"oauthTokenProvider is for OAUTHBEARER, but {parsed.name_of('sasl.mechanism')} is {mechanism}; change or "
             "remove one of them"
         )
+    if mechanism == "GSSAPI":  # which sends nothing that an eavesdropper could log in with
+        return SaslSettings(mechanism, kerberos=parse_kerberos(parsed, module, warnings))
     if not is_encrypted and not _is_local(parsed):
         protocol = parsed.name_of("security.protocol")
         warnings.append(
@@ -135,11 +132,11 @@ def _parse_mechanism(parsed: ParsedConfig, module: LoginModule | None) -> str:
     if module_mechanisms == _MECHANISMS_BY_MODULE[_MSK_MODULE]:  # with any mechanism, or none
         raise OptionError(f"{config}: {MSK_ADVICE}")
     if value is None:
-        # Those of the login module, or all: Kerberos has a login module, but is not supported.
-        supported = [mechanism for mechanism in module_mechanisms if mechanism in MECHANISMS] or list(MECHANISMS)
-        raise OptionError(
-            f"{name} is missing; set it to {' or '.join(supported)} (Java's default, GSSAPI, is not supported)"
-        )
+        has_kerberos_option = any(option.startswith("sasl.kerberos.") for option in parsed.given_names)
+        if "GSSAPI" in module_mechanisms or (module is None and has_kerberos_option):
+            return "GSSAPI"  # Java's default
+        supported = " or ".join(module_mechanisms or MECHANISMS)
+        raise OptionError(f"{name} is missing; set it to {supported} (Java's default is GSSAPI)")
     mechanism = value.upper()
     if mechanism in _REJECTED_MECHANISMS:
         raise OptionError(f"{name}: {_REJECTED_MECHANISMS[mechanism]}")

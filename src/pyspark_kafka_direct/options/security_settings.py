@@ -148,14 +148,27 @@ class OAuthSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class KerberosSettings:
+    """A Kerberos login. The files are opened by each process that connects, on the driver and the executors."""
+
+    service_name: str = "kafka"  # the first part of the brokers' principals
+    principal: str | None = None  # None: that of the ticket cache
+    keytab: str | None = None
+    ticket_cache: str | None = None  # takes precedence over the keytab; empty: the default cache; None: not used
+    renew_window_factor: float = 0.8  # a new login after this part of a ticket's lifetime
+    min_relogin_seconds: float = 60.0  # between a failed renewal and the next one
+
+
+@dataclass(frozen=True, slots=True)
 class SaslSettings:
     """The SASL mechanism and its credentials."""
 
-    mechanism: str  # PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER
+    mechanism: str  # PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI
     username: str = ""
     password: Secret = NO_SECRET
     delegation_token: bool = False  # whether user name and password are the id and HMAC of one (SCRAM, KIP-48)
     oauth: OAuthSettings | None = None
+    kerberos: KerberosSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

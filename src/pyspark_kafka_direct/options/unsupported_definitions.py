@@ -222,9 +222,8 @@ _IGNORED: Final = (
         "metrics.sample.window.ms statistics.interval.ms "
         # TLS by Java or an OpenSSL engine
         "security.providers ssl.engine.id ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation "
-        # Kerberos
-        "sasl.kerberos.keytab sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.principal "
-        "sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor "
+        # Kerberos: a command and a thread that renew tickets
+        "sasl.kerberos.kinit.cmd sasl.kerberos.ticket.renew.jitter "
         # tokens: a thread that refreshes them, signed assertions, and their validation by brokers
         "sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor "
         "sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms "

@@ -9,7 +9,6 @@ import pytest
 from tests.settings import parse_client_params
 from tests.unit.options.parsed_security import (
     CREDENTIALS,
-    KERBEROS_MODULE,
     OAUTH_MODULE,
     PLAIN_MODULE,
     SCRAM_MODULE,
@@ -268,11 +267,10 @@ def test_the_error_about_the_java_class_of_google_cloud_describes_the_alternativ
 @pytest.mark.parametrize(
     ("params", "expected"),
     [
-        ({"sasl.mechanism": "GSSAPI"}, "Kerberos (GSSAPI) is not supported; use a listener with SCRAM"),
         ({"sasl.mechanism": "AWS_MSK_IAM"}, "aws-msk-iam-sasl-signer-python"),
         (
             {"sasl.mechanism": "DIGEST-MD5"},
-            "be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER, got 'DIGEST-MD5'",
+            "be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI, got 'DIGEST-MD5'",
         ),
         ({"sasl.mechanism": "PLAIN"}, "the user name is missing"),
         ({"sasl.mechanism": "PLAIN", "sasl.username": "alice"}, "the password is missing"),
@@ -284,10 +282,6 @@ def test_the_error_about_the_java_class_of_google_cloud_describes_the_alternativ
         (
             {"sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{PLAIN_MODULE} required;", "sasl.username": "bob"},
             "kafka.sasl.jaas.config and kafka.sasl.username exclude each other",
-        ),
-        (
-            {"sasl.jaas.config": f"{KERBEROS_MODULE} required useKeyTab=true;"},
-            "Java's default, GSSAPI, is not supported",
         ),
         (
             {"sasl.mechanism": "PLAIN", "sasl.jaas.config": "com.example.MyModule required;"},

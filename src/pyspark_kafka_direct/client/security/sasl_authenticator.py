@@ -20,6 +20,8 @@ SCRAM proves that both sides know the password, without sending it (RFC 5802, RF
 Kafka deviates from the RFC in two points. Passwords are UTF-8 without SASLprep (``ScramFormatter.normalize``): a client
 that applied it would fail for passwords that it changes. And ``tokenauth=true`` means that user and password are a
 delegation token (KIP-48).
+
+GSSAPI (Kerberos): see ``kerberos.py``.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.security.kerberos import KerberosExchange
     from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken
     from pyspark_kafka_direct.options.security_settings import SaslSettings, Secret
     from pyspark_kafka_direct.options.settings import ConnectionSettings
@@ -56,6 +59,7 @@ class SaslConnection(Protocol):
     """The part of a connection that authentication uses."""
 
     settings: ConnectionSettings
+    host: str
     broker: str  # host:port
 
     def call(self, api: ApiMessageType, values: Mapping[str, Any], deadline: Deadline) -> Any:
@@ -69,19 +73,25 @@ def authenticate(connection: SaslConnection, deadline: Deadline) -> float | None
         raise ProtocolError(
             "The connection cannot authenticate: kafka.security.protocol has no SASL.", broker=connection.broker
         )
-    # The token first: fetching it may take long, and brokers close connections with a slow handshake.
-    token = None
+    # Tokens and tickets first: to get them may take long, and brokers close connections with a slow handshake.
+    token = kerberos = None
     if sasl.oauth is not None:
         from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
 
         token = retrieve_token(sasl.oauth, deadline, connection.broker)
-    exchange = _SaslExchange(connection, sasl, deadline, token)
+    if sasl.kerberos is not None:
+        from pyspark_kafka_direct.client.security.kerberos import start_exchange
+
+        kerberos = start_exchange(sasl.kerberos, connection.host, deadline, connection.broker)
+    exchange = _SaslExchange(connection, sasl, deadline, token, kerberos)
     exchange.handshake()
     match sasl.mechanism:
         case "PLAIN":
             exchange.plain()
         case "OAUTHBEARER":
             exchange.oauthbearer()
+        case "GSSAPI":
+            exchange.gssapi()
         case _:
             exchange.scram()
     return exchange.session_lifetime
@@ -91,12 +101,18 @@ class _SaslExchange:
     """The messages of one login: ``handshake``, then the method of the mechanism."""
 
     def __init__(
-        self, connection: SaslConnection, sasl: SaslSettings, deadline: Deadline, token: OAuthBearerToken | None
+        self,
+        connection: SaslConnection,
+        sasl: SaslSettings,
+        deadline: Deadline,
+        token: OAuthBearerToken | None,
+        kerberos: KerberosExchange | None,
     ) -> None:
         self._connection = connection
         self._sasl = sasl
         self._deadline = deadline
         self._token = token
+        self._kerberos = kerberos
         self.session_lifetime: float | None = None  # seconds, from the last response; None: unlimited
 
     def handshake(self) -> None:
@@ -151,6 +167,14 @@ class _SaslExchange:
                 raise self._error(self._rejection_message(reason or error.message)) from None
             raise self._error(self._rejection_message(reason))
 
+    def gssapi(self) -> None:
+        """Authenticate by RFC 4752, verifying both sides."""
+        assert self._kerberos is not None
+        try:
+            self._kerberos.run(self._send)
+        except AuthenticationError as error:
+            raise self._error(error.message) from error.__cause__
+
     def _send(self, message: bytes) -> bytes:
         response = self._connection.call(SASL_AUTHENTICATE, {"auth_bytes": message}, self._deadline)
         if response.error_code != _NONE:
@@ -170,6 +194,13 @@ class _SaslExchange:
         if self._sasl.mechanism == "OAUTHBEARER":
             principal = "the token"
             advice = "Check its source (oauthTokenProvider or kafka.sasl.oauthbearer.*), audience and scope."
+        elif self._kerberos is not None:
+            principal = f"the Kerberos principal {self._kerberos.principal}"
+            advice = (
+                f"Check that the keytab of the broker has the KDC's current key of {self._kerberos.service}, that the "
+                "clocks are synchronized (clock skew), and sasl.kerberos.principal.to.local.rules; the log of the "
+                "broker has the reason."
+            )
         else:
             principal = f"the user {self._sasl.username!r}"
             advice = (
