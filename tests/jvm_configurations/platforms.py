@@ -29,6 +29,8 @@ _CLOUDERA: Final = (
     "https://blog.cloudera.com/how-to-configure-clients-to-connect-to-apache-kafka-clusters-securely-part-1-kerberos/",
 )
 
+_GSSAPI: Final = "`pip install 'pyspark-kafka-direct[kerberos]'` on the driver and the executors"
+
 PLATFORMS: Final[tuple[JvmConfiguration, ...]] = (
     documented(
         _KAFKA,
@@ -44,7 +46,7 @@ security.protocol=SASL_SSL
 sasl.mechanism=GSSAPI
 sasl.kerberos.service.name=kafka
 """,
-        rejected="Kerberos (GSSAPI) is not supported",
+        needs=_GSSAPI,
     ),
     documented(
         _KAFKA_OAUTH,
@@ -72,7 +74,7 @@ kafka.bootstrap.servers=host-1.example.com:9093
 kafka.security.protocol=SASL_SSL
 kafka.sasl.kerberos.service.name=kafka
 """,
-        rejected="`kafka.sasl.mechanism` is missing",
+        rejected="neither a keytab nor a ticket cache",
         spark={
             "spark.driver.extraJavaOptions": "-Djava.security.auth.login.config=/path/to/custom_jaas.conf",
             "spark.executor.extraJavaOptions": "-Djava.security.auth.login.config=/path/to/custom_jaas.conf",
@@ -123,7 +125,7 @@ sasl.kerberos.service.name=kafka
 ssl.truststore.location=/opt/cloudera/security/jks/truststore.jks
 sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true;
 """,
-        rejected="Kerberos (GSSAPI) is not supported",
+        needs=_GSSAPI,
     ),
     documented(
         _CLOUDERA,
@@ -137,7 +139,7 @@ ssl.truststore.location=/opt/cloudera/security/jks/truststore.jks
 sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true keyTab="/path/to/alice.keytab" \
 principal="alice@EXAMPLE.COM";
 """,
-        rejected="Kerberos (GSSAPI) is not supported",
+        needs=_GSSAPI,
     ),
     documented(
         _STRIMZI,

@@ -27,6 +27,7 @@ GUARDED: dict[tuple[str, str, str], str] = {
         "_cached _refresh_at _is_refresh_failing _calls _new_or_valid_token _request"
     ),
     ("client/unbounded_call.py", "UnboundedCalls", "_completed"): "_abandoned",
+    ("client/security/kerberos_login.py", "_KerberosLogin", "_lock"): "_current _renew_at _has_warned _log_in _renew",
     ("consumer/background.py", "BackgroundTasks", "_lock"): "_closed _completed _signal",
     ("continuous/control_socket.py", "TaskChannel", "_sending"): "_connection",
     ("continuous/epoch_coordinator.py", "EpochCommitter", "_changed"): (
