@@ -126,6 +126,14 @@ $(SPARKS:%=test-version-%): test-version-%: .venv-spark-%/.made
 	.venv-spark-$*/bin/python -m pytest -m smoke -W ignore::ResourceWarning \
 		-W ignore::pytest.PytestUnraisableExceptionWarning $(or $(TESTS),tests/integration tests/unit/test_internals_of_others.py)
 
+# The library has no wheels for Linux, so the environment of development does not have it.
+.PHONY: test-kerberos
+test-kerberos: $(VENV) $(CLASSES)  ## log in with Kerberos at a real KDC and brokers; names the packages that this machine lacks
+	@$(BIN)/python -m tests.kerberos
+	$(BIN)/python -c 'import gssapi' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(sed -nE 's/^kerberos = \["(.*)"\].*/\1/p' pyproject.toml)"
+	$(PYTEST) --durations=5 tests/kerberos
+
 .PHONY: newest
 newest: .venv-newest/.made  ## the smoke tests with the newest PySpark, pyarrow, confluent-kafka, Kafka and Python that the indexes offer, as a table
 	.venv-newest/bin/python scripts/newest

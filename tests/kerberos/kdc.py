@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 REALM = "TEST.REALM"
 
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
-_TOOLS = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit", "faketime")
+_TOOLS = ("krb5-config", "krb5kdc", "kdb5_util", "kadmin.local", "kinit", "faketime")
 _LIMIT = 60.0  # seconds; a call takes a fraction of a second
 
 _CLIENT_CONFIG = """\
@@ -49,17 +49,22 @@ _KDC_CONFIG = """\
 """
 
 
-def missing_requirements() -> str:
-    """Return a sentence about what the tests lack, or nothing."""
+def missing_packages() -> str:
+    """Return a sentence about the packages of the operating system that the tests need, or nothing."""
     missing = [tool for tool in _TOOLS if shutil.which(tool, path=_PATH) is None]
-    if find_spec("gssapi") is None:
-        missing.append("gssapi")
     if not missing:
         return ""
     return (
-        f"The Kerberos tests lack {', '.join(missing)}: apt-get install krb5-kdc krb5-admin-server krb5-user "
-        "libkrb5-dev faketime, and pip install 'pyspark-kafka-direct[kerberos]'."
+        f"The Kerberos tests need {', '.join(missing)}: apt-get install gcc krb5-kdc krb5-admin-server krb5-user "
+        "libkrb5-dev faketime"
     )
+
+
+def missing_requirements() -> str:
+    """Return a sentence about what the tests need, or nothing."""
+    if find_spec("gssapi") is None:
+        return "The Kerberos tests need gssapi: run make test-kerberos"
+    return missing_packages()
 
 
 class Kdc:
