@@ -5,11 +5,7 @@ The CA of the broker and of the token endpoint is that of the system, as with a 
 
 from __future__ import annotations
 
-import ssl
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import (
@@ -22,10 +18,10 @@ from confluent_kafka.admin import (
 )
 from tests.certificate_stores import java_keystore, java_truststore
 from tests.integration.stream_queries import produce
+from tests.integration.token_endpoint import TokenEndpoint
 from tests.jvm_configurations.table import CONFIGURATIONS
 
 from pyspark_kafka_direct import read_arrow
-from pyspark_kafka_direct.broker import unsecured_token
 from pyspark_kafka_direct.client.security import tls_handshake
 
 if TYPE_CHECKING:
@@ -55,43 +51,9 @@ def topic(secured_kafka: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]) -
     return name
 
 
-class TokenEndpoint:
-    """An HTTPS endpoint of the client-credentials grant; ``forms`` are the received requests."""
-
-    def __init__(self, certificate: Path, key: Path) -> None:
-        self.forms: list[dict[str, list[str]]] = []
-        forms = self.forms
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                forms.append(parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode()))
-                body = f'{{"access_token":"{unsecured_token("tokens")}","expires_in":3600}}'.encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                """Log nothing."""
-
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"https://127.0.0.1:{self._server.server_port}/token"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(SECONDS)
-
-
 @pytest.fixture
 def endpoint(secured_kafka: EmbeddedKafka) -> Iterator[TokenEndpoint]:
-    certificates = secured_kafka.certificates
-    endpoint = TokenEndpoint(certificates.broker, certificates.broker_key)
+    endpoint = TokenEndpoint(secured_kafka.certificates)
     yield endpoint
     endpoint.close()
 
