@@ -2,16 +2,21 @@
 
     python secrets_app.py options.json folder
 
-It writes the pages of its UI and its event log to ``folder``, and the rest to standard output and standard error.
+It writes the pages of its UI, its event log, what its processes show and Spark's local files to ``folder``, and the
+rest to standard output and standard error.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,11 +52,13 @@ def main(options_file: str, folder: str) -> None:
         .config("spark.eventLog.enabled", "true")
         .config("spark.eventLog.compress", "false")
         .config("spark.eventLog.dir", Path(folder, "events").as_uri())
+        .config("spark.local.dir", str(Path(folder, "local")))
         .config("spark.log.level", "DEBUG")
         .config("spark.sql.redaction.options.regex", REDACTED)
         .getOrCreate()
     )
-    right, wrong = json.loads(Path(options_file).read_text(encoding="utf-8"))
+    right, wrong, *others = json.loads(Path(options_file).read_text(encoding="utf-8"))
+    processes = ShownProcesses()
     frame = spark.read.format("kafka-direct").options(**right).load().where("partition >= 0")
     frame.explain(True)
     frame.explain("formatted")
@@ -59,10 +66,11 @@ def main(options_file: str, folder: str) -> None:
     frame.createOrReplaceTempView("records")
     spark.sql("select count(*) from records").show()
     spark.sql("describe extended records").show(1000, truncate=False)
-    try:
-        spark.read.format("kafka-direct").options(**wrong).load().collect()
-    except Exception as error:
-        print(f"rejected: {error}")
+    for options in (wrong, *others):
+        try:
+            print(spark.read.format("kafka-direct").options(**options).load().collect())
+        except Exception as error:
+            print(f"rejected: {error}")
     for name, options in (("right", right), ("wrong", wrong)):
         stream_with(spark, options, Path(folder, f"checkpoint-{name}"))
     context = spark.sparkContext._jsc
@@ -72,7 +80,33 @@ def main(options_file: str, folder: str) -> None:
         address = f"{spark.sparkContext.uiWebUrl}/{page.format(app=spark.sparkContext.applicationId)}"
         with urllib.request.urlopen(address, timeout=900) as response:
             Path(folder, f"page{number}").write_bytes(response.read())
+    Path(folder, "processes").write_text("\n".join(processes.stop()), encoding="utf-8")
+    shutil.copytree(Path(folder, "local"), Path(folder, "local-files"))  # Spark removes them when it stops
     spark.stop()
+
+
+class ShownProcesses:
+    """Collects the command lines and the environments of this process and of all that it starts."""
+
+    def __init__(self) -> None:
+        self._shown: set[str] = set()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> list[str]:
+        self._stopped.set()
+        self._thread.join()
+        return sorted(self._shown)
+
+    def _run(self) -> None:
+        this = psutil.Process()
+        while not self._stopped.wait(0.2):
+            for process in (this, *this.children(recursive=True)):
+                try:
+                    self._shown |= {" ".join(process.cmdline()), str(process.environ())}
+                except psutil.Error:  # it has ended
+                    continue
 
 
 def stream_with(spark: SparkSession, options: dict[str, str], checkpoint: Path) -> None:

@@ -19,9 +19,10 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from tests.certificate_stores import KEY_PASSWORD, encrypted_client_key
+from tests.certificate_stores import KEY_PASSWORD, encrypted_client_key, java_keystore
 from tests.integration.secrets_app import PAGES, REDACTED
 from tests.integration.stream_queries import produce
+from tests.integration.token_endpoint import TokenEndpoint
 from tests.shards.brokers import CAROL
 
 if TYPE_CHECKING:
@@ -32,8 +33,33 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
 WRONG = "hush-Zw9/wrong"
+CLIENT_SECRET = "hush-Ce5/client"
+STORE_PASSWORD = "hush-St7/store"
+OTHER_SECRETS = [CLIENT_SECRET, STORE_PASSWORD]
 SECURITY_PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+STRIMZI = "io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler"
+URL = "kafka.sasl.oauthbearer.token.endpoint.url"
+
+# Logins that fail, and the options of the login module. The token endpoint repeats the secret in its error.
+LOGINS: dict[str, tuple[str, dict[str, str]]] = {
+    "OAUTHBEARER": (
+        f'{OAUTH} required clientId="client" clientSecret="{CLIENT_SECRET}" ssl.truststore.location="CA";',
+        {URL: "ENDPOINT"},
+    ),
+    "OAUTHBEARER by Strimzi": (
+        f'{OAUTH} required oauth.client.id="client" oauth.client.secret="{CLIENT_SECRET}" '
+        'oauth.token.endpoint.uri="ENDPOINT" oauth.ssl.truststore.location="CA";',
+        {"kafka.sasl.login.callback.handler.class": STRIMZI},
+    ),
+    "SCRAM-SHA-512": (f'{SCRAM} required username="carol" password="{WRONG}";', {}),
+    "PLAIN with the wrong password of a store": (
+        f'{PLAIN} required username="carol" password="{WRONG}";',
+        {"kafka.ssl.keystore.location": "KEYSTORE", "kafka.ssl.keystore.password": STORE_PASSWORD},
+    ),
+}
 
 
 @pytest.mark.spark_app
@@ -56,8 +82,11 @@ def test_spark_shows_no_secret(
     _allow_all(kafka.bootstrap_servers, options["subscribe"])
     produce(kafka.bootstrap_servers, options["subscribe"], range(3))
     (tmp_path / "events").mkdir()
+    endpoint = TokenEndpoint(certificates, rejects=True)
+    files = {"ENDPOINT": endpoint.url, "CA": str(certificates.ca), "KEYSTORE": str(java_keystore(certificates))}
+    others = [_options(login, options["subscribe"], kafka, files) for login in LOGINS]
     (tmp_path / "options.json").write_text(
-        json.dumps([options, {**options, "kafka.sasl.jaas.config": _login(WRONG)}]), encoding="utf-8"
+        json.dumps([options, {**options, "kafka.sasl.jaas.config": _login(WRONG)}, *others]), encoding="utf-8"
     )
     app = subprocess.run(
         [sys.executable, Path(__file__).with_name("secrets_app.py"), tmp_path / "options.json", tmp_path],
@@ -67,10 +96,13 @@ def test_spark_shows_no_secret(
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
         cwd=tmp_path,
     )
+    endpoint.close()
     outputs = {
         **{page: (tmp_path / f"page{number}").read_bytes() for number, page in enumerate(PAGES)},
         **{path.name: path.read_bytes() for path in (tmp_path / "events").rglob("*") if path.is_file()},
         **{str(path): path.read_bytes() for path in tmp_path.glob("checkpoint-*/**/*") if path.is_file()},
+        **{str(path): path.read_bytes() for path in tmp_path.glob("local-files/**/*") if path.is_file()},
+        "processes": (tmp_path / "processes").read_bytes(),
         "output": app.stdout,
         "errors and logs": app.stderr,
     }
@@ -79,6 +111,8 @@ def test_spark_shows_no_secret(
     assert b"AuthenticationError" in app.stdout
     assert b" DEBUG " in app.stderr
     assert app.stdout.count(b"AuthenticationError") > 1, "the batch, and the stream"
+    assert app.stdout.count(b"invalid_client") == 2, "both requests to the token endpoint"
+    assert b"daemon" in outputs["processes"], "Python workers"
     assert b'"numInputRows"' in app.stdout or b"'numInputRows'" in app.stdout
     assert b"Streaming Query" in outputs["StreamingQuery/"]
     assert any("checkpoint-right" in name and "commits" in name for name in outputs), "the stream has run"
@@ -88,6 +122,7 @@ def test_spark_shows_no_secret(
     key = [line for line in options["kafka.ssl.keystore.key"].splitlines() if len(line) > 40]
     secrets = [CAROL.password, WRONG, KEY_PASSWORD, *key]
     secrets += [base64.b64encode(each.encode()).decode() for each in (CAROL.password, WRONG)]
+    secrets += [*OTHER_SECRETS, base64.b64encode(f"client:{CLIENT_SECRET}".encode()).decode()]
     for name, output in outputs.items():
         for secret in secrets:
             assert secret.encode() not in output, name
@@ -102,6 +137,22 @@ def _allow_all(servers: str, topic: str) -> None:
     principal, allow = f"User:{CAROL.username}", AclPermissionType.ALLOW
     acl = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, principal, "*", AclOperation.ALL, allow)
     admin.create_acls([acl])[acl].result(600)
+
+
+def _options(login: str, topic: str, kafka: EmbeddedKafka, files: dict[str, str]) -> dict[str, str]:
+    """Return the options of a login, with files and URLs in place of their names."""
+    jaas, more = LOGINS[login]
+    options = {
+        "kafka.bootstrap.servers": kafka.listener("SASL_SSL"),
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": login.split()[0],
+        "kafka.sasl.jaas.config": jaas,
+        "kafka.ssl.truststore.location": "CA",
+        **more,
+    }
+    for name, value in files.items():
+        options = {option: text.replace(name, value) for option, text in options.items()}
+    return {**options, "subscribe": topic}
 
 
 def _login(password: str) -> str:
