@@ -24,7 +24,7 @@ sasl.mechanism = AWS_MSK_IAM
 sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule required;
 sasl.client.callback.handler.class = software.amazon.msk.auth.iam.IAMClientCallbackHandler
 """,
-        rejected="the Java classes for IAM authentication of Amazon MSK cannot run here",
+        needs="the extra `msk`",
     ),
     documented(
         _MSK_README,
@@ -36,7 +36,7 @@ sasl.mechanism = AWS_MSK_IAM
 sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="msk_client";
 sasl.client.callback.handler.class = software.amazon.msk.auth.iam.IAMClientCallbackHandler
 """,
-        rejected="the Java classes for IAM authentication of Amazon MSK cannot run here",
+        needs="the extra `msk`",
     ),
     documented(
         _MSK_README,
@@ -52,7 +52,7 @@ sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required \
   awsAddDefaultProviders="false";
 sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler
 """,
-        rejected="the Java classes for IAM authentication of Amazon MSK cannot run here",
+        needs="the extra `msk`",
     ),
     documented(
         _MSK_README,
@@ -65,7 +65,7 @@ sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginMo
 sasl.login.callback.handler.class=software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler
 sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler
 """,
-        rejected="the Java classes for IAM authentication of Amazon MSK cannot run here",
+        needs="the extra `msk`",
     ),
     documented(
         (
@@ -81,7 +81,7 @@ sasl.mechanism=AWS_MSK_IAM
 sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required;
 sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler
 """,
-        rejected="the Java classes for IAM authentication of Amazon MSK cannot run here",
+        needs="the extra `msk`",
     ),
     documented(
         (
@@ -147,7 +147,8 @@ sasl.mechanism=OAUTHBEARER
 sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
 sasl.login.callback.handler.class=CustomAuthenticateCallbackHandler
 """,
-        rejected="Java classes cannot run here; set the option `oauthTokenProvider`",
+        needs="the extra `azure`, and credentials that azure-identity finds",
+        warnings=("`kafka.group.id` is ignored",),
     ),
     documented(
         _GOOGLE,
@@ -159,7 +160,7 @@ sasl.mechanism=OAUTHBEARER
 sasl.login.callback.handler.class=com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler
 sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
 """,
-        rejected="the Java class of Google Cloud cannot run here",
+        needs="the extra `gcp`",
     ),
     documented(
         _GOOGLE,

@@ -198,7 +198,7 @@ kafka.sasl.mechanism=AWS_MSK_IAM
 kafka.sasl.jaas.config=shadedmskiam.software.amazon.msk.auth.iam.IAMLoginModule required;
 kafka.sasl.client.callback.handler.class=shadedmskiam.software.amazon.msk.auth.iam.IAMClientCallbackHandler
 """,
-        rejected="Java classes cannot run here; set the option `oauthTokenProvider`",
+        needs="the extra `msk`",
     ),
     documented(
         _DATABRICKS,

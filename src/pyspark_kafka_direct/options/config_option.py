@@ -57,7 +57,6 @@ class UnsupportedPolicy:
     rejected_values: tuple[str, ...] = ()  # although other values are ignored
     # Values with the effect that the API has anyway: they are accepted silently. A leading `*` is a wildcard.
     accepted_values: tuple[str, ...] = ()
-    reasons_by_prefix: tuple[tuple[str, str], ...] = ()  # more specific reasons, by the prefix of the value
 
     def accepts(self, value: str) -> bool:
         """Return whether the value is accepted silently; case does not matter."""
@@ -70,11 +69,6 @@ class UnsupportedPolicy:
     def rejects(self, value: str) -> bool:
         """Return whether the value is an error; case does not matter."""
         return self.reject or value.strip().lower() in self.rejected_values
-
-    def reason_for(self, value: str) -> str:
-        """Return the most specific reason for a value."""
-        reasons = (reason for prefix, reason in self.reasons_by_prefix if value.strip().startswith(prefix))
-        return next(reasons, self.reason)
 
 
 READS_ONLY: Final = UnsupportedPolicy("it applies to reads only")

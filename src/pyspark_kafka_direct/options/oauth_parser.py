@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.cloud_parser import parse_vendor_tokens, token_vendor
 from pyspark_kafka_direct.options.config_option import ConfigSource
 from pyspark_kafka_direct.options.connection_definitions import LOOPBACK_HOSTS
 from pyspark_kafka_direct.options.jaas import jaas_value
@@ -41,19 +42,27 @@ UNAMBIGUOUS_NETLOC: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]
 _UNSECURED_PREFIX: Final = "unsecuredLogin"
 
 
-def parse_oauth(parsed: ParsedConfig, jaas_options: Mapping[str, str], warnings: list[str]) -> OAuthSettings:
-    """Parse OAUTHBEARER settings from options and from the options of the ``OAuthBearerLoginModule``."""
+def parse_oauth(
+    parsed: ParsedConfig, jaas_options: Mapping[str, str], warnings: list[str], *, mechanism: str = "OAUTHBEARER"
+) -> OAuthSettings:
+    """Parse the settings of OAUTHBEARER, or AWS_MSK_IAM, from options and from the options of the login module."""
     kafka_options = with_kafka_names(jaas_options, parsed.name_of("sasl.jaas.config"), warnings)
     url_name = parsed.name_of(TOKEN_URL) if TOKEN_URL not in kafka_options else token_url_name(jaas_options)
     extensions = _parse_extensions(parsed, kafka_options)
-    return OAuthSettings(_parse_source(parsed, kafka_options, url_name, warnings), extensions)
+    return OAuthSettings(_parse_source(parsed, kafka_options, url_name, warnings, mechanism=mechanism), extensions)
 
 
 def _parse_source(
-    parsed: ParsedConfig, jaas_options: Mapping[str, str], url_name: str, warnings: list[str]
+    parsed: ParsedConfig, jaas_options: Mapping[str, str], url_name: str, warnings: list[str], *, mechanism: str
 ) -> TokenSource:
     provider = parsed.get_string("oauthTokenProvider")
     url = parsed.get_string(TOKEN_URL) or jaas_options.get(TOKEN_URL)
+    if selection := token_vendor(parsed, mechanism):
+        vendor, option = selection
+        if url is not None or provider not in (None, vendor):
+            other = "oauthTokenProvider" if url is None else url_name
+            raise OptionError(f"{option} and {other} exclude each other; set only one of them")
+        return parse_vendor_tokens(vendor, parsed, jaas_options, warnings)
     if provider:
         if url is not None:
             raise OptionError(f"oauthTokenProvider and {url_name} exclude each other; set only one of them")
@@ -67,7 +76,7 @@ def _parse_source(
         return _parse_unsecured_tokens(jaas_options, config)
     raise OptionError(
         f"{parsed.name_of('sasl.mechanism')} is OAUTHBEARER, but no source of tokens is configured; set "
-        "oauthTokenProvider to module:factory (a Python function that returns a provider), or "
+        "oauthTokenProvider to msk, azure, gcp or module:factory (a Python function that returns a provider), or "
         f"{parsed.name_of(TOKEN_URL)} with clientId and clientSecret in {parsed.name_of('sasl.jaas.config')}"
     )
 

@@ -31,9 +31,9 @@ def misplaced_private_key(name: str) -> OptionError:
     )
 
 
-def unsupported_option(source: ConfigSource, name: str, policy: UnsupportedPolicy, value: str = "") -> str:
+def unsupported_option(source: ConfigSource, name: str, policy: UnsupportedPolicy) -> str:
     """Return what the error says about an option that an API rejects; it does not show the value."""
-    return f"{source.value} {name} cannot be used here: {policy.reason_for(value)}"
+    return f"{source.value} {name} cannot be used here: {policy.reason}"
 
 
 def misspelled_option(source: ConfigSource, name: str, hint: str) -> OptionError:

@@ -297,7 +297,7 @@ def parse_config(
             if policy.accepts(value):
                 continue
             if policy.rejects(value):
-                rejections.append(option_messages.unsupported_option(source, display_name, policy, value))
+                rejections.append(option_messages.unsupported_option(source, display_name, policy))
             else:
                 if match.source_key is not None and api in RANGE_APIS and set(option.apis) & set(RANGE_APIS):
                     # When Spark calls load(), a batch cannot be told from a stream. So each rejects an invalid value of

@@ -64,9 +64,13 @@ TLS_OPTIONS: Final = (
 
 SASL_OPTIONS: Final = (
     _security("sasl.mechanism", aliases=("sasl.mechanisms",),
-        doc="`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER` or `GSSAPI` (Kerberos). `GSSAPI` is the default "
-            "if `sasl.jaas.config` contains a `Krb5LoginModule`, or without it a `sasl.kerberos.*` setting is given."),
+        doc="`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`, `GSSAPI` (Kerberos), or `AWS_MSK_IAM`, which "
+            "logs in to Amazon MSK with OAUTHBEARER. `GSSAPI` is the default if `sasl.jaas.config` contains a "
+            "`Krb5LoginModule`, or without it a `sasl.kerberos.*` setting is given."),
     _security("sasl.jaas.config", SECRET, doc="Credentials in Java's format: a login module and its options."),
+    _security("sasl.login.callback.handler.class",
+        doc="Java's name of a source of OAUTHBEARER tokens. The classes of Kafka, Amazon, Google and Azure that "
+            "docs/security.md lists are accepted."),
     _security("sasl.username", source_keys=_or_jaas("username"),
         doc="User name for PLAIN and SCRAM (librdkafka's name)."),
     _security("sasl.password", SECRET, verbatim=True, source_keys=_or_jaas("password"),

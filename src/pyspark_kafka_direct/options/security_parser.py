@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, cast
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.cloud_parser import check_login_handler
 from pyspark_kafka_direct.options.connection_definitions import HOST_PORT, LOOPBACK_HOSTS
 from pyspark_kafka_direct.options.hints import either
 from pyspark_kafka_direct.options.jaas import LoginModule, jaas_value, parse_jaas
@@ -19,15 +20,15 @@ from pyspark_kafka_direct.options.security_settings import (
     SecuritySettings,
 )
 from pyspark_kafka_direct.options.tls_parser import parse_tls
-from pyspark_kafka_direct.options.unsupported_definitions import MSK_ADVICE
 from pyspark_kafka_direct.options.value_types import invalid_value
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
 
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 
-_MSK_MODULE: Final = "software.amazon.msk.auth.iam.IAMLoginModule"
+# Those that log in with a token. The listeners of Amazon MSK offer both, and accept a token of AWS_MSK_IAM's signature.
+_TOKEN_MECHANISMS: Final = ("OAUTHBEARER", "AWS_MSK_IAM")
 
 # Login modules by class name. Databricks and others prefix the names of their relocated client ("kafkashaded.").
 _MECHANISMS_BY_MODULE: Final = {
@@ -36,13 +37,11 @@ _MECHANISMS_BY_MODULE: Final = {
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": ("OAUTHBEARER",),
     IBM_KERBEROS_MODULE: ("GSSAPI",),
     KERBEROS_MODULE: ("GSSAPI",),
-    _MSK_MODULE: ("AWS_MSK_IAM",),
+    "software.amazon.msk.auth.iam.IAMLoginModule": ("AWS_MSK_IAM",),
 }
 _MODULE_BY_MECHANISM: Final = {
     mechanism: name for name, mechanisms in _MECHANISMS_BY_MODULE.items() for mechanism in mechanisms
 }
-
-_REJECTED_MECHANISMS: Final = {"AWS_MSK_IAM": MSK_ADVICE}
 
 
 def parse_security(parsed: ParsedConfig) -> tuple[SecuritySettings, tuple[str, ...]]:
@@ -82,7 +81,8 @@ def _no_effect_warnings(parsed: ParsedConfig, protocol: str, *, prefix: str, req
 def _parse_sasl(parsed: ParsedConfig, warnings: list[str], *, is_encrypted: bool) -> SaslSettings:
     module = _parse_login_module(parsed)
     mechanism = _parse_mechanism(parsed, module)
-    if "oauthTokenProvider" in parsed.given_names and mechanism != "OAUTHBEARER":
+    check_login_handler(parsed, mechanism)
+    if "oauthTokenProvider" in parsed.given_names and mechanism not in _TOKEN_MECHANISMS:
         raise OptionError(
             f"oauthTokenProvider is for OAUTHBEARER, but {parsed.name_of('sasl.mechanism')} is {mechanism}; change or "
             "remove one of them"
@@ -94,9 +94,9 @@ def _parse_sasl(parsed: ParsedConfig, warnings: list[str], *, is_encrypted: bool
         warnings.append(
             f"{protocol}=SASL_PLAINTEXT sends {_sent_credential(mechanism)} unencrypted over the network; use SASL_SSL"
         )
-    if mechanism == "OAUTHBEARER":
+    if mechanism in _TOKEN_MECHANISMS:
         options = module.options if module else {}
-        return SaslSettings(mechanism, oauth=parse_oauth(parsed, options, warnings))
+        return SaslSettings("OAUTHBEARER", oauth=parse_oauth(parsed, options, warnings, mechanism=mechanism))
     username, password = _parse_credentials(parsed, module, mechanism)
     if mechanism.startswith("SCRAM"):
         # Only a login module can say that the credentials are those of a delegation token (KIP-48).
@@ -129,8 +129,6 @@ def _parse_mechanism(parsed: ParsedConfig, module: LoginModule | None) -> str:
     name, config = parsed.name_of("sasl.mechanism"), parsed.name_of("sasl.jaas.config")
     module_mechanisms = () if module is None else _module_mechanisms(module, config)
     value = parsed.get_string("sasl.mechanism")
-    if module_mechanisms == _MECHANISMS_BY_MODULE[_MSK_MODULE]:  # with any mechanism, or none
-        raise OptionError(f"{config}: {MSK_ADVICE}")
     if value is None:
         has_kerberos_option = any(option.startswith("sasl.kerberos.") for option in parsed.given_names)
         if "GSSAPI" in module_mechanisms or (module is None and has_kerberos_option):
@@ -138,8 +136,6 @@ def _parse_mechanism(parsed: ParsedConfig, module: LoginModule | None) -> str:
         supported = " or ".join(module_mechanisms or MECHANISMS)
         raise OptionError(f"{name} is missing; set it to {supported} (Java's default is GSSAPI)")
     mechanism = value.upper()
-    if mechanism in _REJECTED_MECHANISMS:
-        raise OptionError(f"{name}: {_REJECTED_MECHANISMS[mechanism]}")
     if mechanism not in MECHANISMS:
         raise invalid_value(name, value, either(MECHANISMS), candidates=MECHANISMS)
     if module_mechanisms and mechanism not in module_mechanisms:

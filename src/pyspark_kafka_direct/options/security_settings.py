@@ -15,6 +15,7 @@ MASK: Final = "********"
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
+TokenVendor = Literal["msk", "azure", "gcp"]  # values of oauthTokenProvider
 
 
 @final
@@ -136,7 +137,56 @@ class UnsecuredTokens:
     lifetime_seconds: int = 3600
 
 
-TokenSource: TypeAlias = ProviderTokens | EndpointTokens | FileTokens | UnsecuredTokens
+@dataclass(frozen=True, slots=True)
+class AwsAccessKey:
+    """Keys that are given in the options, instead of those of AWS's default provider chain."""
+
+    id: str
+    secret: Secret
+    session_token: Secret | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AwsRole:
+    """A role to assume."""
+
+    arn: str
+    session_name: str
+    external_id: str | None = None
+    access_key: AwsAccessKey | None = None  # of the identity that assumes the role; None: default provider chain
+
+
+@dataclass(frozen=True, slots=True)
+class AwsTokens:
+    """Signed tokens of Amazon MSK. Without a profile and a role, AWS's default provider chain has the credentials.
+
+    Each process that connects resolves its own credentials, on the driver and the executors.
+    """
+
+    region: str  # of the cluster
+    profile: str | None = None
+    role: AwsRole | None = None
+    sts_region: str | None = None  # None: the region of the cluster
+    max_retries: int = 3
+    log_identity: bool = False
+    allowed_hosts: tuple[str, ...] = ()  # beside those of MSK; `*.example.com` allows all hosts of a domain
+
+
+@dataclass(frozen=True, slots=True)
+class AzureTokens:
+    """Tokens of Microsoft Entra ID for Azure Event Hubs, each for the host that it is sent to."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoogleTokens:
+    """Access tokens of Google Cloud for its Kafka service."""
+
+    allowed_hosts: tuple[str, ...] = ()  # beside those of the service, as in ``AwsTokens``
+
+
+TokenSource: TypeAlias = (
+    ProviderTokens | EndpointTokens | FileTokens | UnsecuredTokens | AwsTokens | AzureTokens | GoogleTokens
+)
 
 
 @dataclass(frozen=True, slots=True)

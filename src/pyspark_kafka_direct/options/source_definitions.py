@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, get_args
 
 from pyspark_kafka_direct.options.config_option import (
     APIS,
@@ -30,6 +30,7 @@ from pyspark_kafka_direct.options.consumer_definitions import NO_GROUP_REASON, R
 from pyspark_kafka_direct.options.payload_formats import CHARSETS, FORMATS
 from pyspark_kafka_direct.options.payload_settings import DEFAULT_CORRUPT_RECORD
 from pyspark_kafka_direct.options.registry_definitions import DECODED_BY_ARROW
+from pyspark_kafka_direct.options.security_settings import TokenVendor
 from pyspark_kafka_direct.options.value_types import (
     BOOLEAN,
     DURATION,
@@ -259,10 +260,10 @@ SOURCE_OPTIONS: Final = (
     _spark("fetchOffset.retryIntervalMs", INT64, field="offset_fetch_retry_interval_ms", unsupported=_USE_API_TIMEOUT,
         doc="Delay between two attempts. By default, it grows from `kafka.retry.backoff.ms`, and is one second while a "
             "loss is being confirmed. While brokers contradict each other, it is at least 0.3 s."),
-    _source("oauthTokenProvider", FACTORY, role="connect", apis=APIS,
-        doc="`module:factory` that returns a provider of OAUTHBEARER tokens. It is imported on the driver and the "
-            "executors, and must be listed in `PYSPARK_KAFKA_DIRECT_TOKEN_PROVIDERS` in the environment of the "
-            "driver."),
+    _source("oauthTokenProvider", Enum(get_args(TokenVendor), FACTORY), role="connect", apis=APIS,
+        doc="Source of OAUTHBEARER tokens: `msk` (Amazon MSK with IAM), `azure` (Event Hubs), `gcp` (Google Cloud), or "
+            "`module:factory` that returns a provider. A factory is imported on the driver and the executors, and must "
+            "be listed in `PYSPARK_KAFKA_DIRECT_TOKEN_PROVIDERS` in the environment of the driver."),
     _fetch("rackEnvironmentVariable", _RACK_VARIABLE, apis=(*RANGE_APIS, *PARAMS_APIS), unsupported=_FROM_LEADERS,
         doc="Environment variable with the rack of an executor, to fetch from the closest replica (KIP-392). The value "
             "is sent to the brokers, so it must be at most 64 letters, digits and `._-`, and the name must not look "

@@ -17,6 +17,8 @@ from pyspark_kafka_direct.options.value_types import BOOLEAN, INTEGER, LIST, NUM
 
 TOKEN_URLS_VARIABLE: Final = "PYSPARK_KAFKA_DIRECT_TOKEN_URLS"  # noqa: S105 - a variable's name
 TOKEN_PROVIDERS_VARIABLE: Final = "PYSPARK_KAFKA_DIRECT_TOKEN_PROVIDERS"  # noqa: S105 - a variable's name
+TOKEN_HOSTS_VARIABLE: Final = "PYSPARK_KAFKA_DIRECT_TOKEN_HOSTS"  # noqa: S105 - a variable's name
+AWS_IDENTITIES_VARIABLE: Final = "PYSPARK_KAFKA_DIRECT_AWS_IDENTITIES"
 PAYLOAD_DECODERS_VARIABLE: Final = "PYSPARK_KAFKA_DIRECT_PAYLOAD_DECODERS"
 
 _KAFKA: Final = "spark.streaming.kafka."
@@ -65,8 +67,14 @@ SPARK_OPTIONS: Final = (
         doc="On the driver: the only URLs that `sasl.oauthbearer.token.endpoint.url` may have, separated by commas. A "
             "`file:` URL, or an `http:` URL of another host, must be listed; see docs/security.md."),
     _variable(TOKEN_PROVIDERS_VARIABLE, LIST, role="connect",
-        doc="On the driver: the values that `oauthTokenProvider` may have, each `module:factory`, separated by commas. "
-            "Without it, the option is rejected; see docs/security.md."),
+        doc="On the driver: the functions that `oauthTokenProvider` may name, each `module:factory`, separated by "
+            "commas. Without it, functions are rejected; see docs/security.md."),
+    _variable(TOKEN_HOSTS_VARIABLE, LIST, role="connect",
+        doc="On the driver: hosts that may receive the tokens of `msk` and `gcp`, beside those of the services, "
+            "separated by commas. `*.example.com` allows all hosts of a domain; see docs/security.md."),
+    _variable(AWS_IDENTITIES_VARIABLE, LIST, role="connect",
+        doc="On the driver: the only roles and profiles that `awsRoleArn` and `awsProfileName` may have, separated by "
+            "commas. By default, all; see docs/security.md."),
     _variable(PAYLOAD_DECODERS_VARIABLE, LIST, role="plan",
         doc="On the driver: the decoders that `keyFormat` and `valueFormat` of batches and streams may name, each "
             "`module:factory`, separated by commas; see docs/security.md."),

@@ -52,13 +52,10 @@ def _rejected(
     apis: tuple[Api, ...] = APIS,
     accepted_values: tuple[str, ...] = (),
     aliases: tuple[str, ...] = (),
-    reasons_by_prefix: tuple[tuple[str, str], ...] = (),
     log_reason: str = "",
 ) -> list[ConfigOption]:
     """Return settings that these APIs reject; a log may have another reason."""
-    policy = UnsupportedPolicy(
-        reason, reject=True, accepted_values=accepted_values, reasons_by_prefix=reasons_by_prefix
-    )
+    policy = UnsupportedPolicy(reason, reject=True, accepted_values=accepted_values)
     policies = {**dict.fromkeys(apis, policy), "log": replace(policy, reason=log_reason or reason)}
     return _unsupported(names, policies, role=role, aliases=aliases)
 
@@ -88,18 +85,7 @@ def _unsupported(
 
 _produce: Final = partial(_rejected, role="produce", apis=PRODUCER_APIS)
 
-MSK_ADVICE: Final = (
-    "the Java classes for IAM authentication of Amazon MSK cannot run here. MSK accepts the same credentials with "
-    "OAUTHBEARER: set kafka.sasl.mechanism=OAUTHBEARER and an oauthTokenProvider that calls "
-    "aws-msk-iam-sasl-signer-python, and remove kafka.sasl.jaas.config and the callback handlers "
-    "(docs/security.md has an example)"
-)
-_GOOGLE_ADVICE: Final = (
-    "the Java class of Google Cloud cannot run here; set kafka.sasl.mechanism=OAUTHBEARER and an oauthTokenProvider "
-    "that returns Google's tokens, and remove kafka.sasl.jaas.config (docs/security.md has an example)"
-)
-_VENDOR_ADVICE: Final = (("software.amazon.", MSK_ADVICE), ("com.google.cloud.", _GOOGLE_ADVICE))
-_PROVIDER_ADVICE: Final = (
+PROVIDER_ADVICE: Final = (
     "Java classes cannot run here; set the option oauthTokenProvider to module:factory, a Python function that returns "
     "a provider of tokens"
 )
@@ -113,20 +99,6 @@ _NAMED_TOPICS: Final = "topics are not created on demand, and internal topics ar
 # prefixes the names in its relocated client.
 _OAUTH_PACKAGES: Final = tuple(
     f"{shaded}org.apache.kafka.common.security.oauthbearer." for shaded in ("", "kafkashaded.")
-)
-_KAFKA_CALLBACK_HANDLERS: Final = tuple(
-    f"{package}{name}"
-    for package in _OAUTH_PACKAGES
-    for name in (
-        "OAuthBearerLoginCallbackHandler",
-        "secured.OAuthBearerLoginCallbackHandler",
-        "internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler",
-    )
-)
-# The options of Strimzi's handler become those of Kafka's (strimzi_options.py).
-_CALLBACK_HANDLERS: Final = (
-    *_KAFKA_CALLBACK_HANDLERS,
-    "io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler",
 )
 _KAFKA_JWT_RETRIEVERS: Final = tuple(
     f"{package}{name}"
@@ -169,11 +141,11 @@ _TLS: Final = (
 )
 
 _SASL: Final = (
-    *_rejected("sasl.login.callback.handler.class", _PROVIDER_ADVICE,
-        accepted_values=_CALLBACK_HANDLERS, reasons_by_prefix=_VENDOR_ADVICE),
-    *_rejected("sasl.client.callback.handler.class", _PROVIDER_ADVICE, reasons_by_prefix=_VENDOR_ADVICE),
-    *_rejected("sasl.login.class", _PROVIDER_ADVICE),
-    *_rejected("sasl.oauthbearer.jwt.retriever.class", _PROVIDER_ADVICE, accepted_values=_KAFKA_JWT_RETRIEVERS),
+    *_rejected("sasl.client.callback.handler.class", PROVIDER_ADVICE,
+        accepted_values=("*software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+                         "*software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler")),
+    *_rejected("sasl.login.class", PROVIDER_ADVICE),
+    *_rejected("sasl.oauthbearer.jwt.retriever.class", PROVIDER_ADVICE, accepted_values=_KAFKA_JWT_RETRIEVERS),
     *_rejected("sasl.oauthbearer.method",
         "remove it; set kafka.sasl.oauthbearer.token.endpoint.url or the option oauthTokenProvider instead",
         accepted_values=("oidc", "default")),

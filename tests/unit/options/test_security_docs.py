@@ -24,7 +24,7 @@ def test_examples_are_valid(example: str, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     for name in ("ca.pem", "client.pem", "client.key"):
         (tmp_path / name).write_text(name)
-    monkeypatch.setenv(TOKEN_PROVIDERS_VARIABLE, "my_tokens:provider,msk_tokens:provider")
+    monkeypatch.setenv(TOKEN_PROVIDERS_VARIABLE, "my_tokens:provider")
     scope: dict[str, dict[str, str]] = {}
     exec(compile(example, "docs/security.md", "exec"), scope)
     options = scope["options"]

@@ -227,50 +227,12 @@ def test_the_error_about_a_missing_mechanism_names_those_of_the_login_module() -
     assert expected in error({"security.protocol": "SASL_SSL"})
 
 
-MSK_MODULE = "software.amazon.msk.auth.iam.IAMLoginModule required;"
-MSK_HANDLER = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        {
-            "sasl.mechanism": "AWS_MSK_IAM",
-            "sasl.jaas.config": MSK_MODULE,
-            "sasl.client.callback.handler.class": MSK_HANDLER,
-        },
-        {"sasl.mechanism": "AWS_MSK_IAM", "sasl.jaas.config": MSK_MODULE},
-        {"sasl.jaas.config": MSK_MODULE},
-        {"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": f"shaded.{MSK_MODULE}"},
-        {
-            "sasl.mechanism": "OAUTHBEARER",
-            "sasl.login.callback.handler.class": "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler",
-        },
-    ],
-    ids=["java example", "no handler", "no mechanism", "other mechanism", "OAuth handler"],
-)
-def test_the_error_about_a_java_configuration_for_amazon_msk_describes_the_alternative(
-    params: Mapping[str, str],
-) -> None:
-    message = error({"security.protocol": "SASL_SSL", **params})
-    expected = "set kafka.sasl.mechanism=OAUTHBEARER and an oauthTokenProvider that calls aws-msk-iam-sasl-signer"
-    assert expected in message
-    assert "docs/security.md" in message
-
-
-def test_the_error_about_the_java_class_of_google_cloud_describes_the_alternative() -> None:
-    handler = "com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler"
-    message = error({"security.protocol": "SASL_SSL", "sasl.login.callback.handler.class": handler})
-    assert "an oauthTokenProvider that returns Google's tokens" in message
-
-
 @pytest.mark.parametrize(
     ("params", "expected"),
     [
-        ({"sasl.mechanism": "AWS_MSK_IAM"}, "aws-msk-iam-sasl-signer-python"),
         (
             {"sasl.mechanism": "DIGEST-MD5"},
-            "be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI, got 'DIGEST-MD5'",
+            "be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI or AWS_MSK_IAM, got 'DIGEST-MD5'",
         ),
         ({"sasl.mechanism": "PLAIN"}, "the user name is missing"),
         ({"sasl.mechanism": "PLAIN", "sasl.username": "alice"}, "the password is missing"),
@@ -288,7 +250,10 @@ def test_the_error_about_the_java_class_of_google_cloud_describes_the_alternativ
             "'com.example.MyModule' is not supported; use one of org.apache.kafka",
         ),
         ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": "hunter2 required;"}, "login module is not supported"),
-        ({"sasl.login.callback.handler.class": "io.strimzi.X"}, "oauthTokenProvider to module:factory"),
+        (
+            {"sasl.mechanism": "OAUTHBEARER", "sasl.login.callback.handler.class": "io.strimzi.X"},
+            "oauthTokenProvider to module:factory",
+        ),
         ({"sasl.login.class": "X"}, "oauthTokenProvider"),
     ],
 )
@@ -391,8 +356,8 @@ def test_an_unsigned_token_for_tests() -> None:
     [
         ("", {}, None, "no source of tokens is configured"),
         ("", {TOKEN_URL: "https://idp/token"}, "m:f", "exclude each other"),
-        ("", {}, "no_factory", "oauthTokenProvider must be module:factory, got 'no_factory'"),
-        ("", {}, "os; system:x", "must be module:factory"),
+        ("", {}, "no_factory", "must be msk, azure, gcp or module:factory, got 'no_factory'"),
+        ("", {}, "os; system:x", "or module:factory, got"),
         ("", {TOKEN_URL: "https://idp/token"}, None, "the client id is missing"),
         ('clientId="me"', {TOKEN_URL: "https://idp/token"}, None, "the client secret is missing"),
         ("", {TOKEN_URL: "ftp://idp/token"}, None, "not a valid URL"),

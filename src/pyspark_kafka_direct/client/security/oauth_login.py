@@ -7,6 +7,7 @@ that retrieves one token in a module of this package, and a case in ``_retriever
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, assert_never
@@ -23,11 +24,15 @@ from pyspark_kafka_direct.client.security.token_file import file_token_retriever
 from pyspark_kafka_direct.client.unbounded_call import UnboundedCalls
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.options.security_settings import (
+    AwsTokens,
+    AzureTokens,
     EndpointTokens,
     FileTokens,
+    GoogleTokens,
     ProviderTokens,
     UnsecuredTokens,
 )
+from pyspark_kafka_direct.options.token_hosts import token_host_problem
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
@@ -45,10 +50,17 @@ _REFRESH_FRACTION: Final = 0.8
 # The pause after a refresh that failed while the current token is valid, as in Java.
 _REFRESH_RETRY_SECONDS: Final = 10.0
 
+_ADDRESS: Final = re.compile(r"\[?(.*?)\]?(?::[0-9]+)?")  # host, or host:port
+
 
 def retrieve_token(oauth: OAuthSettings, deadline: Deadline, broker: str) -> OAuthBearerToken:
-    """Return a token to authenticate with ``broker``."""
-    return _token_cache(oauth, deadline.system).token(deadline, broker)
+    """Return a token to authenticate with ``broker``, which may also be the address of a schema registry."""
+    match = _ADDRESS.fullmatch(broker)
+    host = broker if match is None else match[1]
+    if problem := token_host_problem(oauth.source, host):  # brokers advertise other hosts than the options
+        raise AuthenticationError(f"No token: {problem}.", broker=broker)
+    audience = host if isinstance(oauth.source, AzureTokens) else ""
+    return _token_cache(oauth, audience, deadline.system).token(deadline, broker)
 
 
 def token_proxy(oauth: OAuthSettings) -> str | None:
@@ -59,8 +71,8 @@ def token_proxy(oauth: OAuthSettings) -> str | None:
 # One cache per process and settings: a hundred connections request one token. The number of caches is bounded and, as
 # the connection pool, they hold nothing that cannot be fetched again.
 @lru_cache(maxsize=16)
-def _token_cache(oauth: OAuthSettings, system: System) -> _TokenCache:
-    retrieve, source_name = _retriever(oauth, system)
+def _token_cache(oauth: OAuthSettings, audience: str, system: System) -> _TokenCache:
+    retrieve, source_name = _retriever(oauth, audience, system)
 
     def retrieve_with_extensions(deadline: Deadline) -> OAuthBearerToken:
         token = retrieve(deadline)
@@ -71,8 +83,11 @@ def _token_cache(oauth: OAuthSettings, system: System) -> _TokenCache:
     return _TokenCache(retrieve_with_extensions, source_name, system, refresh_fraction=refresh_fraction)
 
 
-def _retriever(oauth: OAuthSettings, system: System) -> tuple[TokenRetriever, str]:
-    """Return the function that retrieves tokens of a source, and the name of the source for errors."""
+def _retriever(oauth: OAuthSettings, audience: str, system: System) -> tuple[TokenRetriever, str]:
+    """Return the function that retrieves tokens of a source, and the name of the source for errors.
+
+    ``audience`` is the host that receives the token, if the source has separate tokens for each host.
+    """
     match oauth.source:
         case ProviderTokens() as source:
             return provider_token_retriever(source), "The oauthTokenProvider"
@@ -84,6 +99,18 @@ def _retriever(oauth: OAuthSettings, system: System) -> tuple[TokenRetriever, st
             return file_token_retriever(source), "The token file"
         case UnsecuredTokens() as source:
             return lambda _: unsecured_token(source, system.wall_time()), "The unsigned token"
+        case AwsTokens() as source:
+            from pyspark_kafka_direct.client.security.aws_tokens import aws_token_retriever
+
+            return aws_token_retriever(source), "The search for AWS credentials"
+        case AzureTokens():
+            from pyspark_kafka_direct.client.security.azure_tokens import azure_token_retriever
+
+            return azure_token_retriever(audience), "azure-identity"
+        case GoogleTokens():
+            from pyspark_kafka_direct.client.security.google_tokens import google_token_retriever
+
+            return google_token_retriever(system), "google-auth"
         case unknown:
             assert_never(unknown)
 

@@ -32,10 +32,12 @@ import hashlib
 import hmac
 import json
 import re
+import socket
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from pyspark_kafka_direct.errors import AuthenticationError, ProtocolError, printable
-from pyspark_kafka_direct.options.security_settings import MASK
+from pyspark_kafka_direct.options.security_settings import MASK, AwsTokens, AzureTokens, GoogleTokens
 from pyspark_kafka_direct.protocol.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.security.kerberos import KerberosExchange
     from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken
-    from pyspark_kafka_direct.options.security_settings import SaslSettings, Secret
+    from pyspark_kafka_direct.options.security_settings import OAuthSettings, SaslSettings, Secret
     from pyspark_kafka_direct.options.settings import ConnectionSettings
     from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
@@ -193,7 +195,7 @@ class _SaslExchange:
     def _rejection_message(self, reason: str) -> str:
         if self._sasl.mechanism == "OAUTHBEARER":
             principal = "the token"
-            advice = "Check its source (oauthTokenProvider or kafka.sasl.oauthbearer.*), audience and scope."
+            advice = _token_advice(self._sasl.oauth)
         elif self._kerberos is not None:
             principal = f"the Kerberos principal {self._kerberos.principal}"
             advice = (
@@ -220,6 +222,25 @@ class _SaslExchange:
 
     def _error(self, message: str) -> AuthenticationError:
         return AuthenticationError(message, broker=self._connection.broker)
+
+
+def _token_advice(oauth: OAuthSettings | None) -> str:
+    """Return what to check if a broker rejects a token; the services of cloud providers give no reason."""
+    match oauth.source if oauth else None:
+        case AwsTokens() as source:
+            now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+            return (
+                "Amazon MSK gives no reason. Check that the IAM policy allows kafka-cluster:Connect, that the cluster "
+                f"is in {source.region}, and the clock of {socket.gethostname()}, which is {now} UTC."
+            )
+        case AzureTokens():
+            return (
+                "Check that the identity has a role on the namespace, such as Azure Event Hubs Data Receiver, and that "
+                "the namespace is of the tier Standard or higher."
+            )
+        case GoogleTokens():
+            return "Check that the service account has the role roles/managedkafka.client."
+    return "Check its source (oauthTokenProvider or kafka.sasl.oauthbearer.*), audience and scope."
 
 
 def _oauth_error_status(server_message: bytes) -> str:
