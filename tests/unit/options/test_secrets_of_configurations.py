@@ -8,6 +8,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.jvm_configurations.configuration import JvmConfiguration
 from tests.jvm_configurations.table import CONFIGURATIONS
 from tests.unit.options.test_jvm_configurations import PARSERS
 
@@ -16,12 +17,12 @@ from pyspark_kafka_direct.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.jvm_configurations.configuration import JvmConfiguration
-
     Options = dict[str, str]
 
 SECRET = "hush-Xq7-secret"
-_SECRET_NAME = re.compile(r"password|secret|passphrase|private.key$|keystore.key$|assertion$", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"password|secret|passphrase|private.key(.pem)?$|keystore.key$|assertion$|token$", re.IGNORECASE
+)
 JAAS = "kafka.sasl.jaas.config"
 
 
@@ -40,7 +41,21 @@ def with_secrets(configuration: JvmConfiguration) -> Options:
     return options
 
 
-WITH_SECRETS = [each for each in CONFIGURATIONS if SECRET in str(with_secrets(each))]
+OTHER_SPELLINGS = (
+    JvmConfiguration(
+        name="Amazon MSK: keys of the identity that assumes a role",
+        title="",
+        url="",
+        properties=r"""
+bootstrap.servers=b-1.mycluster.abcdef.c2.kafka.eu-west-1.amazonaws.com:9098
+security.protocol=SASL_SSL
+sasl.mechanism=AWS_MSK_IAM
+sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required awsRoleArn="arn:aws:iam::123456789012:role/x" \
+awsRoleAccessKeyId="key" awsRoleSecretAccessKey="secret" awsRoleSessionToken="token";
+""",
+    ),
+)
+WITH_SECRETS = [each for each in (*CONFIGURATIONS, *OTHER_SPELLINGS) if SECRET in str(with_secrets(each))]
 
 MISTAKES: dict[str, Callable[[str], str]] = {
     "none": str,
