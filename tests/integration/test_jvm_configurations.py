@@ -22,7 +22,7 @@ from tests.integration.token_endpoint import TokenEndpoint
 from tests.jvm_configurations.table import CONFIGURATIONS
 
 from pyspark_kafka_direct import read_arrow
-from pyspark_kafka_direct.client.security import tls_handshake
+from pyspark_kafka_direct.client.security import tls_contexts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,9 +62,9 @@ def endpoint(secured_kafka: EmbeddedKafka) -> Iterator[TokenEndpoint]:
 def _system_trusts_the_authority(secured_kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("SSL_CERT_FILE", str(secured_kafka.certificates.ca))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    tls_handshake._context.cache_clear()  # other tests trust other CAs
+    tls_contexts._file_context.cache_clear()  # other tests trust other CAs
     yield
-    tls_handshake._context.cache_clear()
+    tls_contexts._file_context.cache_clear()
 
 
 def params_of(name: str, replaced: dict[str, str], texts: dict[str, str] | None = None) -> dict[str, str]:

@@ -71,6 +71,8 @@ _HEADER = struct.Struct(">hhih")  # API key, API version, correlation id, length
 _REAUTHENTICATE_FRACTION = 0.85
 _MIN_REAUTHENTICATION_SECONDS = 1.1
 
+_CERTIFICATE_CHECK_SECONDS = 1.0  # a check is a few calls of `stat`, which may be slow on a file server
+
 
 class BrokerIdentity(NamedTuple):
     """The broker that a client expects at an address, which another broker may use by now (KIP-1242)."""
@@ -108,6 +110,8 @@ class Connection:
         self._connecting = True
         self.expected = ANY_BROKER
         self._verified: BrokerIdentity | None = None  # what the broker has confirmed
+        self._certificates_changed = False
+        self._check_certificates_at = self.system.monotonic() + _CERTIFICATE_CHECK_SECONDS
         self.timed_out = False  # whether it was closed because a response did not arrive in time
         self.is_foreign = False  # whether it was closed because the broker no longer is one of the expected cluster
         self.last_response_at = self.system.monotonic()  # before any response: when it was opened
@@ -162,6 +166,27 @@ class Connection:
     def reauthentication_due(self) -> bool:
         """Whether the session expires soon; the next request without outstanding responses renews it."""
         return self._reauthenticate_at is not None and self.system.monotonic() >= self._reauthenticate_at
+
+    @property
+    def certificates_changed(self) -> bool:
+        """Whether files of TLS settings have changed since the connection was opened.
+
+        The connection still works. Its user closes it and opens another one when no response is outstanding.
+        """
+        tls = self.settings.security.tls
+        now = self.system.monotonic()
+        if self._certificates_changed or tls is None or self._socket is None or now < self._check_certificates_at:
+            return self._certificates_changed
+        from pyspark_kafka_direct.client.security.tls_contexts import is_outdated
+
+        self._check_certificates_at = now + _CERTIFICATE_CHECK_SECONDS
+        self._certificates_changed = is_outdated(self._socket, tls, self.system)
+        return self._certificates_changed
+
+    @property
+    def renewal_due(self) -> bool:
+        """Whether the session expires soon or certificates have changed, which both wait for outstanding responses."""
+        return self.reauthentication_due or self.certificates_changed
 
     def fileno(self) -> int:
         """Return the socket's descriptor, to be polled; -1 if the connection is closed."""

@@ -95,7 +95,7 @@ class ConnectionPool:
 
     def _acquire(self, key: _PoolKey, deadline: Deadline) -> Connection:
         while (connection := self._take_idle(key)) is not None:
-            if self._is_alive(connection):
+            if self._is_alive(connection) and not connection.certificates_changed:
                 return connection
             connection.close()
         return self._open(key, deadline)
@@ -110,7 +110,8 @@ class ConnectionPool:
             self._close_idle(address)
         failures = self._failures_of(address)
         # A connection that was in use during a timeout is closed as idle ones are, unless the broker has responded.
-        if not connection.idle or connection.last_response_at < failures.timed_out_at:
+        was_in_use_at_timeout = connection.last_response_at < failures.timed_out_at
+        if not connection.idle or was_in_use_at_timeout or connection.certificates_changed:
             connection.close()
             return
         # If the broker has responded since its last failure, it works again.

@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from pyspark_kafka_direct.client.security.tls_handshake import tls_context
+from pyspark_kafka_direct.client.security.tls_contexts import tls_context
 from pyspark_kafka_direct.errors import printable
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def request_opener(url: str, tls: TlsSettings, deadline: Deadline) -> Callable[[
         deadline: Reading a response fails with a ``TimeoutError`` after it.
     """
     # A context takes tens of milliseconds, which servers without TLS do not need.
-    context = tls_context(tls) if urlsplit(url).scheme == "https" else None
+    context = tls_context(tls, deadline.system) if urlsplit(url).scheme == "https" else None
     opener = urllib.request.build_opener(_HttpHandler(deadline), _HttpsHandler(deadline, context), _NoRedirects())
     # A timeout of 0 would mean a socket that does not block.
     return lambda request: deadline.system.open_url(opener, request, max(deadline.remaining(), 0.001))

@@ -147,10 +147,13 @@ class BrokerFetcher:
         return False
 
     @property
-    def closed_by_broker(self) -> bool:
-        """Whether the broker closed the idle connection."""
+    def must_reconnect(self) -> bool:
+        """Whether the broker closed the idle connection, or certificates have changed since it was opened."""
+        if self._channel is None:
+            return False
         idle_for_long = self._system.monotonic() - self.received_at > _IDLE_CHECK_SECONDS
-        return self._channel is not None and idle_for_long and self._channel.connection.has_response()
+        connection = self._channel.connection
+        return (idle_for_long and connection.has_response()) or connection.certificates_changed
 
     def collect_response(self) -> tuple[list[InFlightFetch], FetchResponseData]:
         """Return the response that has arrived, and what was requested."""

@@ -215,6 +215,8 @@ class ReadReplica:
             return
         if self._in_flight_offset is not None:  # another fetch, whose response would arrive first
             self.release()
+        if self._channel is not None and self._channel.connection.certificates_changed:
+            self.release()
         channel = self._channel or self._open_channel(deadline)
         # A leader may wait for records for half of the remaining time, so that it responds before the deadline. A
         # follower learns the high watermark up to half a second late; it responds at once, and the leader is used.

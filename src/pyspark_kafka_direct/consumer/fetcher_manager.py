@@ -243,7 +243,7 @@ class FetcherManager:
 
     def _connect_or_send(self, fetcher: BrokerFetcher, due_partitions: Sequence[TopicPartitionState]) -> None:
         """Send a fetch request; without a connection, start to connect, and send it once that has succeeded."""
-        if fetcher.closed_by_broker:
+        if fetcher.must_reconnect:
             fetcher.release()
         if not fetcher.connected:
             self._connect(fetcher)

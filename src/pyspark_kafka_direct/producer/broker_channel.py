@@ -54,8 +54,8 @@ class BrokerChannel:
     @property
     def can_send(self) -> bool:
         """Whether another request may be sent now."""
-        if self._in_flight and self._channel is not None and self._channel.connection.reauthentication_due:
-            return False  # reauthentication has its own requests: it waits until no response is due
+        if self._in_flight and self._channel is not None and self._channel.connection.renewal_due:
+            return False  # reauthentication and another connection wait until no response is due
         return len(self._in_flight) < self._settings.max_in_flight and self.throttled_until <= self._system.monotonic()
 
     @property
@@ -134,6 +134,9 @@ class BrokerChannel:
             if self._settings.acks == 0:
                 # With acks=0, closing is the only way for a broker to report that it no longer leads the partition.
                 raise BrokerUnreachableError("The broker closed the connection.", broker=str(self.node))
+        if channel is not None and self.idle and channel.connection.certificates_changed:
+            self.close()
+            channel = None
         if channel is None:
             connection = self._cluster.connect(self.node, deadline)
             try:

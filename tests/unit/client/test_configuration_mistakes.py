@@ -10,7 +10,7 @@ from tests.unit.client.certified_keys import CertifiedKey
 
 from pyspark_kafka_direct.client.broker_selection import no_broker_error
 from pyspark_kafka_direct.client.security.keystore import read_pem, with_leaf_first
-from pyspark_kafka_direct.client.security.tls_handshake import tls_context
+from pyspark_kafka_direct.client.security.tls_contexts import tls_context
 from pyspark_kafka_direct.errors import BrokerUnreachableError, OptionError, ProtocolError
 from pyspark_kafka_direct.log import KafkaTable
 from pyspark_kafka_direct.options.security_settings import Secret, TlsSettings

@@ -16,7 +16,7 @@ from tests.unit.client.tls_clients import client_name_seen_by_server, settings_f
 
 from pyspark_kafka_direct.client.security import jks as reader
 from pyspark_kafka_direct.client.security.keystore import load_ca_certificates, load_client_certificate
-from pyspark_kafka_direct.client.security.tls_handshake import tls_context
+from pyspark_kafka_direct.client.security.tls_contexts import tls_context
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.security_settings import Secret, TlsSettings
 
@@ -28,15 +28,19 @@ if TYPE_CHECKING:
 PASSWORD = "geheim-ß-密-\U0001f511"
 
 
+def new_file(folder: Path, data: bytes) -> str:
+    path = folder / f"store{len(list(folder.iterdir()))}"  # a process loads a changed file a second later
+    path.write_bytes(data)
+    return str(path)
+
+
 def truststore(folder: Path, data: bytes, password: str = "") -> dict[str, str]:
-    (folder / "trust.jks").write_bytes(data)
-    settings = {"ssl_truststore_location": str(folder / "trust.jks")}
+    settings = {"ssl_truststore_location": new_file(folder, data)}
     return settings | ({"ssl_truststore_password": password} if password else {})
 
 
 def keystore(folder: Path, data: bytes, password: str = "", key_password: str = "") -> dict[str, str]:
-    (folder / "key.jks").write_bytes(data)
-    settings = {"ssl_keystore_location": str(folder / "key.jks")}
+    settings = {"ssl_keystore_location": new_file(folder, data)}
     settings |= {"ssl_keystore_password": password} if password else {}
     return settings | ({"ssl_key_password": key_password} if key_password else {})
 
@@ -163,8 +167,9 @@ def test_the_key_that_java_chooses_is_first(aliases: str, expected: str) -> None
 
 
 def test_jceks_is_rejected_with_the_command_that_converts_it(tmp_path: Path) -> None:
-    message = error_of(**truststore(tmp_path, b"\xce\xce\xce\xce" + bytes(40), "pw"))
-    path = tmp_path / "trust.jks"
+    store = truststore(tmp_path, b"\xce\xce\xce\xce" + bytes(40), "pw")
+    message = error_of(**store)
+    path = store["ssl_truststore_location"]
     assert (
         f"keytool -importkeystore -srckeystore {path} -srcstoretype JCEKS -destkeystore {path}.p12 "
         "-deststoretype PKCS12"

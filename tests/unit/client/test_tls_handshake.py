@@ -35,7 +35,8 @@ from tests.unit.client.tls_clients import (
 )
 
 from pyspark_kafka_direct.client.security.keystore import private_file
-from pyspark_kafka_direct.client.security.tls_handshake import explain_tls_failure, tls_context
+from pyspark_kafka_direct.client.security.tls_contexts import tls_context
+from pyspark_kafka_direct.client.security.tls_handshake import explain_tls_failure
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     BrokerUnreachableError,
@@ -143,16 +144,6 @@ def test_another_host_name(serve_tls: Callable[..., int], host: str) -> None:
 def test_expired_and_future_certificates(serve_tls: Callable[..., int], start: datetime.datetime, text: str) -> None:
     port = serve_tls(CertifiedKey("broker", CA, hosts="localhost", start=start, days=1))
     assert text in tls_error_message(settings_for(port, ssl_truststore_certificates=CA.pem))
-
-
-def test_changed_file_is_reloaded(serve_tls: Callable[..., int], tmp_path: Path) -> None:
-    path = tmp_path / "ca.pem"
-    path.write_text(OTHER_CA.pem)
-    settings = settings_for(serve_tls(), ssl_truststore_location=str(path))
-    tls_error_message(settings)
-    assert tls_context(settings.security.tls) is tls_context(settings.security.tls)  # type: ignore[arg-type]
-    path.write_text(OTHER_CA.pem + CA.pem)
-    assert client_name_seen_by_server(settings) == "nobody"
 
 
 # Client certificates

@@ -261,9 +261,13 @@ def _decode(data: bytes) -> str:
 
 
 def _certificates_from_pem(text: str, option: str) -> str:
-    certificates = [block.text for block in read_pem(text) if block.is_certificate]
-    if certificates:
+    blocks = read_pem(text)
+    certificates = [block.text for block in blocks if block.is_certificate]
+    # Without the damaged ones, a connection fails later and for another reason. A file may be half written.
+    if certificates and len(blocks) == len(_PEM_BEGIN.findall(text)):
         return "".join(certificates)
+    if certificates:
+        raise OptionError(f"option {option} is damaged: a PEM block needs base64 up to its END line, and one has not")
     raise OptionError(
         f"option {option} has no PEM certificate (-----BEGIN CERTIFICATE-----){_content_hint(text, option)}"
     )

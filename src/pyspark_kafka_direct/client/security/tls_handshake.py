@@ -1,22 +1,12 @@
-"""TLS with a broker: the cached context, the handshake within a deadline, and the advice in its errors."""
+"""TLS with a broker: the handshake within a deadline, and the advice in its errors."""
 
 from __future__ import annotations
 
-import errno
-import os
 import ssl
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.client.security.keystore import (
-    ClientCertificate,
-    certificate_files,
-    load_ca_certificates,
-    load_client_certificate,
-    private_file,
-    with_leaf_first,
-)
-from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, BrokerUnreachableError, OptionError, TlsError
+from pyspark_kafka_direct.client.security.tls_contexts import tls_context
+from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, BrokerUnreachableError, TlsError
 from pyspark_kafka_direct.options.security_settings import TlsSettings
 
 if TYPE_CHECKING:
@@ -24,10 +14,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.options.settings import ConnectionSettings
-
-__all__ = ["explain_tls_failure", "tls_context", "wrap_socket"]
-
-_TLS_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 # X509_V_ERR_* of OpenSSL's x509_vfy.h.
 _NOT_YET_VALID: Final = 9
@@ -72,7 +58,7 @@ def wrap_socket(sock: socket.socket, settings: ConnectionSettings, host: str, de
     broker = _peer_address(sock, host)
     socket_to_close: socket.socket = sock  # later the TLS socket, which then owns the descriptor
     try:
-        context = tls_context(settings.security.tls or TlsSettings())
+        context = tls_context(settings.security.tls or TlsSettings(), deadline.system)
         seconds = deadline.remaining()
         if seconds <= 0:
             raise TimeoutError  # a timeout of 0 would mean a non-blocking socket
@@ -96,11 +82,6 @@ def wrap_socket(sock: socket.socket, settings: ConnectionSettings, host: str, de
     return tls_socket
 
 
-def tls_context(tls: TlsSettings) -> ssl.SSLContext:
-    """Return the cached context for these settings, renewed when one of their files changes."""
-    return _context(tls, tuple(_file_version(path) for path in certificate_files(tls)))
-
-
 def explain_tls_failure(error: OSError, settings: ConnectionSettings, host: str, broker: str) -> BrokerError:
     """Convert a failed handshake, or a failure of the first read after it, to an error with advice."""
     # With TLS 1.3 the client's handshake ends before the broker has checked the client's certificate, so a rejection
@@ -118,105 +99,6 @@ def is_connection_closed(error: ssl.SSLError) -> bool:
     if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)) or not error.reason:
         return True
     return error.reason.startswith(_CONNECTION_CLOSED_REASONS)
-
-
-class _TlsSocket(ssl.SSLSocket):
-    """Closes itself if the connection was reset before Python has created it: else the object is lost, unclosed."""
-
-    def getpeername(self) -> Any:
-        """Return the address; called while the socket is created, and by nothing afterwards."""
-        try:
-            return super().getpeername()
-        except OSError as error:
-            self.close()
-            raise ConnectionResetError(errno.ECONNRESET, "the connection was reset") from error
-
-
-# Creating a context takes milliseconds (tens of them to parse the system's CAs), and a cluster has many brokers. The
-# cache depends on the settings and files only. It is per process; a context survives fork.
-@lru_cache(maxsize=16)
-def _context(tls: TlsSettings, file_versions: tuple[tuple[int, ...], ...]) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.sslsocket_class = _TlsSocket
-    context.minimum_version = _TLS_VERSIONS[tls.minimum_version]
-    context.maximum_version = _TLS_VERSIONS[tls.maximum_version]
-    context.check_hostname = tls.check_hostname
-    context.verify_mode = ssl.CERT_REQUIRED
-    # As in Java, any certificate in the truststore is trusted: a root, an intermediate, or a broker's own.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    # As in Java, certificates of older tools are accepted, which lack identifiers of keys that RFC 5280 requires.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    _choose_ciphers(context, tls)
-    ca_certificates = load_ca_certificates(tls)
-    if ca_certificates is None:
-        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-    else:
-        _add_ca_certificates(context, ca_certificates, tls)
-    client_certificate = load_client_certificate(tls)
-    if client_certificate is not None:
-        _add_client_certificate(context, client_certificate)
-    return context
-
-
-def _choose_ciphers(context: ssl.SSLContext, tls: TlsSettings) -> None:
-    if not tls.cipher_suites:
-        return
-    try:
-        context.set_ciphers(":".join(tls.cipher_suites))
-    except ssl.SSLError:
-        raise OptionError(
-            f"option {tls.prefix}ssl.cipher.suites: this OpenSSL supports none of {', '.join(tls.cipher_suites)}"
-        ) from None
-
-
-def _add_ca_certificates(context: ssl.SSLContext, ca_certificates: str, tls: TlsSettings) -> None:
-    setting = "location" if tls.truststore_certificates is None else "certificates"
-    try:
-        context.load_verify_locations(cadata=ca_certificates)
-    except ssl.SSLError as error:
-        raise OptionError(
-            f"option {tls.prefix}ssl.truststore.{setting} has an unreadable certificate ({error.reason})"
-        ) from None
-
-
-def _add_client_certificate(context: ssl.SSLContext, client_certificate: ClientCertificate) -> None:
-    def password() -> str:
-        # Without this function, OpenSSL would ask for the password on the terminal.
-        if client_certificate.password is None:
-            raise OptionError(
-                f"option {client_certificate.key_option}: the private key is encrypted; set "
-                f"{client_certificate.password_option}"
-            )
-        return client_certificate.password.reveal()
-
-    def load(pem: bytes) -> None:
-        with private_file(pem) as path:
-            context.load_cert_chain(path, password=password)
-
-    try:
-        try:
-            load(client_certificate.pem)
-        except ssl.SSLError as error:
-            if error.reason != "KEY_VALUES_MISMATCH":
-                raise
-            load(with_leaf_first(client_certificate.pem))  # OpenSSL expects the key of the first certificate
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            problem = "the private key does not belong to the certificate"
-        elif client_certificate.password is not None:
-            problem = f"the private key cannot be decrypted; check {client_certificate.password_option}"
-        else:
-            problem = f"the certificate or private key cannot be read ({error.reason or 'unknown format'})"
-        raise OptionError(f"option {client_certificate.key_option}: {problem}") from None
-
-
-def _file_version(path: str) -> tuple[int, ...]:
-    """Return a value that changes when the file is replaced, as cert-manager and Strimzi do to renew certificates."""
-    try:
-        file_status = os.stat(path)
-    except (OSError, ValueError):
-        return ()
-    return (file_status.st_mtime_ns, file_status.st_size, file_status.st_ino)
 
 
 def _peer_address(sock: socket.socket, host: str) -> str:

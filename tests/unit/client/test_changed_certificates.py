@@ -1,0 +1,331 @@
+"""Files of certificates and keys that change while a process has connections."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography import x509
+from tests.jks_files import jks, key, trusted
+from tests.unit.client.certified_keys import BROKER, CA, CLIENT, OTHER_CA, CertifiedKey
+from tests.unit.client.fake_servers import FakeServer, ServerConnection
+from tests.unit.client.fake_systems import FakeTimeSystem
+from tests.unit.client.tls_clients import client_name_seen_by_server, settings_for, tls_error_message
+
+from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.http_opener import request_opener
+from pyspark_kafka_direct.client.security import tls_contexts
+from pyspark_kafka_direct.client.security.keystore import load_client_certificate, private_file
+from pyspark_kafka_direct.client.security.tls_contexts import tls_context
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.security_settings import Secret, TlsSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
+
+RENEWED = CertifiedKey("renewed", CA, hosts="client")
+
+
+def replace(path: Path, content: str | bytes) -> None:
+    """Replace a file that is complete: it was written before."""
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    written_before = path.stat().st_mtime - 60
+    os.utime(path, (written_before, written_before + len(content) / 1e6))
+
+
+class Files:
+    """A client's certificate and key, as two files, and what they are used for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.certificate, self.key, self.ca = folder / "client.pem", folder / "client.key", folder / "ca.pem"
+        replace(self.certificate, CLIENT.pem)
+        replace(self.key, CLIENT.key_pem())
+        replace(self.ca, CA.pem)
+
+    def settings(self, port: int) -> ConnectionSettings:
+        return settings_for(
+            port,
+            ssl_certificate_location=str(self.certificate),
+            ssl_key_location=str(self.key),
+            ssl_truststore_location=str(self.ca),
+        )
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    caplog.set_level(logging.WARNING, "pyspark_kafka_direct")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+# Contexts
+
+
+def test_new_connections_use_changed_files(serve_tls: Callable[..., int], files: Files) -> None:
+    settings = files.settings(serve_tls(clients=CA))
+    assert client_name_seen_by_server(settings) == "CN=client"
+    tls = settings.security.tls
+    assert tls is not None
+    assert tls_context(tls) is tls_context(tls)
+    replace(files.certificate, RENEWED.pem)
+    replace(files.key, RENEWED.key_pem())
+    assert client_name_seen_by_server(settings) == "CN=renewed"
+    replace(files.ca, OTHER_CA.pem)
+    assert "not signed by a CA" in tls_error_message(settings)
+
+
+def test_a_certificate_without_its_key_is_not_used(
+    serve_tls: Callable[..., int], files: Files, warnings: Callable[[], list[str]]
+) -> None:
+    settings = files.settings(serve_tls(clients=CA))
+    assert client_name_seen_by_server(settings) == "CN=client"
+    replace(files.certificate, RENEWED.pem)
+    for _ in range(3):
+        assert client_name_seen_by_server(settings) == "CN=client"
+    (warning,) = warnings()
+    assert warning == (
+        "TLS files have changed, but cannot be loaded: option kafka.ssl.key.location: the private key does not belong "
+        "to the certificate. Connections use the earlier certificates and keys. The files are loaded again when they "
+        "change."
+    )
+    replace(files.key, RENEWED.key_pem())
+    assert client_name_seen_by_server(settings) == "CN=renewed"
+    assert len(warnings()) == 1
+
+
+TWO_CAS = CA.pem + OTHER_CA.pem
+
+
+@pytest.mark.parametrize(
+    ("name", "complete", "half", "reason"),
+    [
+        ("ca.pem", TWO_CAS, TWO_CAS[: len(CA.pem) + 300], "is damaged: a PEM block needs base64 up to its END line"),
+        ("ca.pem", TWO_CAS, "", "is neither PEM, PKCS12 nor JKS"),
+        ("ca.pem", TWO_CAS, None, "cannot be read on"),
+        ("ca.jks", jks("pw", trusted("ca", CA)), jks("pw", trusted("ca", CA))[:-1], "the JKS store is damaged"),
+        ("client.jks", jks("pw", key("x", "pw", CLIENT)), jks("pw", key("x", "pw", CLIENT))[:300], "is damaged"),
+        ("client.p12", CLIENT.pkcs12("pw"), CLIENT.pkcs12("pw")[:300], "the store cannot be opened"),
+        ("client.pem", CLIENT.pem + CLIENT.key_pem(), CLIENT.pem + CLIENT.key_pem()[:100], "is damaged"),
+    ],
+)
+def test_half_written_files_are_not_used(
+    tmp_path: Path,
+    warnings: Callable[[], list[str]],
+    name: str,
+    complete: str | bytes,
+    half: str | bytes | None,
+    reason: str,
+) -> None:
+    path = tmp_path / name
+    replace(path, complete)
+    kind = "truststore" if name.startswith("ca") else "keystore"
+    password = {} if name.endswith("pem") else {f"ssl_{kind}_password": "pw"}
+    tls = settings_for(1, **{f"ssl_{kind}_location": str(path)}, **password).security.tls
+    assert tls is not None
+    clock = FakeTimeSystem(now=path.stat().st_mtime + 1000)
+    before = tls_context(tls, clock)
+    if half is None:
+        path.unlink()
+        assert tls_context(tls, clock) is before
+        assert warnings() == [], "a missing file may be there a moment later"
+        clock.now += 1
+    else:
+        replace(path, half)
+    for _ in range(3):
+        assert tls_context(tls, clock) is before
+    (warning,) = warnings()
+    assert reason in warning
+    replace(path, complete)
+    after = tls_context(tls, clock)
+    assert after is not before
+    assert len(warnings()) == 1
+
+
+def test_files_are_loaded_when_they_have_not_changed_for_a_second(tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    path.write_text(CA.pem)
+    tls = TlsSettings(truststore_location=str(path))
+    clock = FakeTimeSystem(now=path.stat().st_mtime)
+    first = tls_context(tls, clock)
+    path.write_text(CA.pem + OTHER_CA.pem[:100])
+    clock.now = path.stat().st_mtime + 0.5
+    assert tls_context(tls, clock) is first
+    path.write_text(CA.pem + OTHER_CA.pem)
+    clock.now = path.stat().st_mtime + 0.9
+    assert tls_context(tls, clock) is first
+    clock.now = path.stat().st_mtime + 1.1
+    second = tls_context(tls, clock)
+    assert second is not first
+    assert len(second.get_ca_certs()) == 2
+
+
+def test_a_clock_of_a_file_server_that_is_ahead(tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    path.write_text(CA.pem)
+    tls = TlsSettings(truststore_location=str(path))
+    clock = FakeTimeSystem(now=path.stat().st_mtime - 3600)
+    first = tls_context(tls, clock)
+    path.write_text(CA.pem + OTHER_CA.pem)
+    assert tls_context(tls, clock) is first
+    clock.now += 1
+    assert len(tls_context(tls, clock).get_ca_certs()) == 2
+
+
+def test_a_mounted_secret_of_kubernetes(serve_tls: Callable[..., int], tmp_path: Path) -> None:
+    """Each file is a link through ``..data``, a link that is renamed to the folder of the next version."""
+
+    def mount(version: str, client: CertifiedKey) -> None:
+        folder = tmp_path / f"..{version}"
+        folder.mkdir()
+        replace(folder / "tls.crt", client.pem)
+        replace(folder / "tls.key", client.key_pem())
+        (tmp_path / "..data_tmp").symlink_to(folder.name)
+        (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+
+    mount("2026_1", CLIENT)
+    for name in ("tls.crt", "tls.key"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    settings = settings_for(
+        serve_tls(clients=CA),
+        ssl_certificate_location=str(tmp_path / "tls.crt"),
+        ssl_key_location=str(tmp_path / "tls.key"),
+        ssl_truststore_certificates=CA.pem,
+    )
+    assert client_name_seen_by_server(settings) == "CN=client"
+    mount("2026_2", RENEWED)
+    assert client_name_seen_by_server(settings) == "CN=renewed"
+
+
+def test_the_first_load_raises(files: Files) -> None:
+    replace(files.certificate, RENEWED.pem)
+    tls = files.settings(1).security.tls
+    assert tls is not None
+    with pytest.raises(OptionError, match="does not belong to the certificate"):
+        tls_context(tls)
+    replace(files.key, RENEWED.key_pem())
+    tls_context(tls)
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_files_that_change_while_they_are_loaded(
+    files: Files, monkeypatch: pytest.MonkeyPatch, warnings: Callable[[], list[str]], is_loaded: bool
+) -> None:
+    """Of a Kubernetes secret, the old certificate and the new key are read."""
+    tls = files.settings(1).security.tls
+    assert tls is not None
+    if is_loaded:
+        before = tls_context(tls)
+        replace(files.ca, TWO_CAS)
+    load = load_client_certificate
+
+    def load_while_they_change(tls: TlsSettings) -> object:
+        if files.key.read_text() == RENEWED.key_pem():
+            return load(tls)
+        replace(files.key, RENEWED.key_pem())
+        found = load(tls)
+        replace(files.certificate, RENEWED.pem)
+        return found
+
+    monkeypatch.setattr(f"{tls_contexts.__name__}.load_client_certificate", load_while_they_change)
+    if is_loaded:
+        assert tls_context(tls) is before
+    assert len(tls_context(tls).get_ca_certs()) == 1 + is_loaded
+    assert warnings() == []
+
+
+# Connections
+
+
+class SecuredServer(FakeServer):
+    """Requires client certificates, and lists their common names."""
+
+    def __init__(self, handler: Callable[[ServerConnection], object]) -> None:
+        super().__init__(self._handle)
+        self.clients: list[str] = []
+        self._respond = handler
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        with private_file((BROKER.pem + BROKER.key_pem()).encode()) as path:
+            self._context.load_cert_chain(path)
+        self._context.verify_mode = ssl.CERT_REQUIRED
+        self._context.load_verify_locations(cadata=CA.pem)
+
+    def _handle(self, server_side: ServerConnection) -> None:
+        with self._context.wrap_socket(server_side.socket, server_side=True) as secured:
+            certificate = secured.getpeercert(binary_form=True)
+            assert certificate is not None
+            subject = x509.load_der_x509_certificate(certificate).subject
+            self.clients.append(str(subject.rdns[0].rfc4514_string()))
+            self._respond(ServerConnection(secured))
+
+
+def respond_as_broker(connection: ServerConnection) -> None:
+    connection.respond_to_api_versions()
+    connection.keep_open()
+
+
+def test_pooled_connections_are_replaced(files: Files) -> None:
+    clock = FakeTimeSystem(now=files.ca.stat().st_mtime + 1000)
+    pool = ConnectionPool(clock)
+    with SecuredServer(respond_as_broker) as broker:
+        settings = files.settings(broker.port)
+
+        def acquire() -> Connection:
+            return pool.acquire(settings, "localhost", broker.port, Deadline.after(120, system=clock))
+
+        idle, in_use = acquire(), acquire()
+        pool.release(idle)
+        assert acquire() is idle
+        pool.release(idle)
+        replace(files.certificate, RENEWED.pem)
+        clock.now += 10
+        assert acquire() is idle, "the key is not there yet"
+        pool.release(idle)
+        replace(files.key, RENEWED.key_pem())
+        clock.now += 10
+        renewed = acquire()
+        assert renewed not in (idle, in_use)
+        assert idle.closed
+        assert not in_use.closed, "its requests do not fail"
+        pool.release(in_use)
+        assert in_use.closed
+        pool.release(renewed)
+        assert acquire() is renewed
+        assert broker.clients == ["CN=client", "CN=client", "CN=renewed"]
+        renewed.close()
+
+
+def test_requests_to_registries_and_token_endpoints(tmp_path: Path) -> None:
+    """Their TLS settings, also as JKS stores, are those of this function."""
+
+    def respond(connection: ServerConnection) -> None:
+        connection.socket.recv(10_000)
+        connection.socket.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    store = tmp_path / "client.jks"
+    with SecuredServer(respond) as server:
+        url = f"https://localhost:{server.port}/"
+        tls = TlsSettings(
+            truststore_certificates=CA.pem,
+            keystore_location=str(store),
+            keystore_password=Secret("pw"),
+            prefix="schema.registry.",
+        )
+        for client in (CLIENT, RENEWED):
+            replace(store, jks("pw", key("client", "pw", client)))
+            send = request_opener(url, tls, Deadline.after(120))
+            with send(urllib.request.Request(url)) as response:
+                assert response.read() == b"ok"
+    assert server.clients == ["CN=client", "CN=renewed"]
