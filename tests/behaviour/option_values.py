@@ -9,7 +9,8 @@ SECRET: Final = "hunter2"
 
 _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_OAUTH: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_OAUTH_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
+_OAUTH: Final = f"{_OAUTH_PACKAGE}.OAuthBearerLoginModule"
 
 TYPED: Final = ("5", "true", '["a", "b"]', "null", "1.5", '{"a": 1}')
 """JSON of values that are not strings."""
@@ -133,6 +134,10 @@ BY_NAME: Final[dict[str, tuple[str, ...]]] = {
     ),
     "sasl.oauthbearer.token.endpoint.url": (
         *("https://t/token", "http://t/token", "file:///token", "ftp://t/", "t", "", "https://u:" + SECRET + "@t/"),
+    ),
+    "sasl.oauthbearer.jwt.retriever.class": (
+        *(f"{_OAUTH_PACKAGE}.{name}JwtRetriever" for name in ("Default", "ClientCredentials", "File", "JwtBearer")),
+        *(f"kafkashaded.{_OAUTH_PACKAGE}.DefaultJwtRetriever", "com.example.Retriever", "JwtBearerJwtRetriever", ""),
     ),
     "sasl.oauthbearer.extensions": ("a=b", "a=b, c=d", "auth=b", "a1=b", "a", "a=", ""),
 }

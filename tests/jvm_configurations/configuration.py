@@ -22,6 +22,8 @@ class JvmConfiguration:
     """In the format of Java's ``Properties``, as documented; the names may have the prefix ``kafka.``."""
     spark: Mapping[str, str] = field(default_factory=dict)
     """Properties of Spark's configuration."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the driver."""
     warnings: tuple[str, ...] = ()
     """A part of each warning."""
     rejected: str = ""

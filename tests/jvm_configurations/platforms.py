@@ -64,7 +64,12 @@ sasl.oauthbearer.scope=my-application-scope
 sasl.oauthbearer.token.endpoint.url=https://example.com/oauth2/v1/token
 sasl.mechanism=OAUTHBEARER
 """,
-        rejected="signed assertions (the JWT bearer grant) are not supported",
+        environment={
+            "PYSPARK_KAFKA_DIRECT_TOKEN_URLS": (
+                "https://example.com/oauth2/v1/token,file:///path/to/private.key,file:///path/to/template.json"
+            )
+        },
+        needs="the URL and the files in `PYSPARK_KAFKA_DIRECT_TOKEN_URLS`",
     ),
     documented(
         _SPARK,

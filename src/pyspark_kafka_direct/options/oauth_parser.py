@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.assertion_parser import parse_grant, parse_retriever, retriever_option
 from pyspark_kafka_direct.options.cloud_parser import parse_vendor_tokens, token_vendor
 from pyspark_kafka_direct.options.config_option import ConfigSource
 from pyspark_kafka_direct.options.connection_definitions import LOOPBACK_HOSTS
@@ -19,7 +20,6 @@ from pyspark_kafka_direct.options.security_settings import (
     FileTokens,
     OAuthSettings,
     ProviderTokens,
-    Secret,
     UnsecuredTokens,
     check_extensions,
 )
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
     from pyspark_kafka_direct.options.security_settings import TlsSettings, TokenSource
 
-_CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
-_CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105 - a setting's name
 _SCOPE: Final = "sasl.oauthbearer.scope"
 # Of a URL. urlsplit and http.client find different hosts in others, such as [::1].example.com, x[::1] and a@b.
 UNAMBIGUOUS_NETLOC: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
@@ -66,10 +64,16 @@ def _parse_source(
     if provider:
         if url is not None:
             raise OptionError(f"oauthTokenProvider and {url_name} exclude each other; set only one of them")
+        if parse_retriever(parsed) != "DefaultJwtRetriever":
+            raise OptionError(
+                f"oauthTokenProvider and {retriever_option(parsed)} exclude each other; set only one of them"
+            )
         _check_provider(provider)
         return ProviderTokens(provider)
     if url is not None:
         return _parse_url(url, url_name, parsed, jaas_options, warnings)
+    if (retriever := parse_retriever(parsed)) != "DefaultJwtRetriever":
+        raise OptionError(f"{parsed.name_of(TOKEN_URL)} is missing; {retriever} gets tokens from there")
     if any(name.startswith(_UNSECURED_PREFIX) for name in jaas_options):
         config = parsed.name_of("sasl.jaas.config")
         warnings.append(f"{config} configures an unsigned token (unsecuredLogin...), which is for tests only")
@@ -98,22 +102,20 @@ def _parse_url(
     """Return a file, or an endpoint with its credentials; options take precedence over those of the login module."""
     config = parsed.name_of("sasl.jaas.config")
     url_parts = parse_token_url(url, name, config)
-    if url_parts.scheme == "file":  # contains a token, so no credentials are needed
+    is_file = url_parts.scheme == "file"
+    retriever = parse_retriever(parsed)
+    if retriever != "DefaultJwtRetriever" and is_file != (retriever == "FileJwtRetriever"):
+        needed = "an https: URL" if is_file else "the file: URL of a token"
+        raise OptionError(f"{name} must be {needed} for {retriever}; set it, or remove {retriever_option(parsed)}")
+    if is_file:  # contains a token, so no credentials are needed
         return FileTokens(unquote(url_parts.path))
+    grant = parse_grant(parsed, jaas_options, retriever, warnings, url_name=name)
     if url_parts.scheme == "http" and url_parts.hostname not in LOOPBACK_HOSTS:
-        warnings.append(f"{name} sends the client secret unencrypted over the network; use https")
-    client_id = parsed.get_string(_CLIENT_ID) or jaas_value(_CLIENT_ID, jaas_options)
-    secret = parsed.get_secret(_CLIENT_SECRET) or Secret(jaas_value(_CLIENT_SECRET, jaas_options) or "")
-    if not client_id or not secret:
-        missing = "client id" if not client_id else "client secret"
-        raise OptionError(
-            f"{name} is set, but the {missing} is missing; set {config}="
-            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
-            'clientId="..." clientSecret="...";'
-        )
+        credential = "client secret" if isinstance(grant, ClientCredentials) else "assertion"
+        warnings.append(f"{name} sends the {credential} unencrypted over the network; use https")
     return EndpointTokens(
         url,
-        ClientCredentials(client_id, secret, parsed.get_boolean("sasl.oauthbearer.header.urlencode")),
+        grant,
         scope=parsed.get_string(_SCOPE) or jaas_value(_SCOPE, jaas_options) or None,
         audience=jaas_options.get("audience") or None,
         tls=_parse_token_endpoint_tls(parsed, jaas_options, warnings),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Final
 
@@ -16,6 +17,8 @@ from pyspark_kafka_direct.options.value_types import (
     SECRET,
     STRING,
     Enum,
+    Integer,
+    Text,
 )
 
 
@@ -28,6 +31,16 @@ OPTION_PARAMETER_OR_JAAS: Final = _or_jaas()
 _security: Final = partial(connection, changes_results=True)
 _tls: Final = partial(_security, source_keys=OPTION_PARAMETER_OR_JAAS)
 _STORE_TYPE: Final = Enum(("PEM", "PKCS12", "JKS"))
+
+# Databricks prefixes the names in its relocated client.
+_RETRIEVER_CLASS: Final = Text(
+    pattern=re.compile(
+        r"(?:kafkashaded\.)?org\.apache\.kafka\.common\.security\.oauthbearer\."
+        "(?:DefaultJwtRetriever|ClientCredentialsJwtRetriever|FileJwtRetriever|JwtBearerJwtRetriever)"
+    ),
+    expected="a retriever of Kafka, such as org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever (other "
+    "Java classes cannot run here; for another source of tokens, set the option oauthTokenProvider)",
+)
 
 # A table, formatted by hand: a line for each option, and its documentation.
 # fmt: off
@@ -97,6 +110,38 @@ SASL_OPTIONS: Final = (
         doc="Client secret for the token endpoint."),
     _security("sasl.oauthbearer.scope", source_keys=_or_jaas("scope"),
         doc="Scope to request from the token endpoint."),
+    _security("sasl.oauthbearer.jwt.retriever.class", _RETRIEVER_CLASS,
+        "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+        doc="Java's class that gets tokens from `sasl.oauthbearer.token.endpoint.url`: `FileJwtRetriever`, "
+            "`ClientCredentialsJwtRetriever`, `JwtBearerJwtRetriever`, or `DefaultJwtRetriever`, which selects one of "
+            "the first two by the URL. The value begins with the package of the class."),
+    _security("sasl.oauthbearer.grant.type",
+        Enum(("client_credentials", "urn:ietf:params:oauth:grant-type:jwt-bearer")),
+        doc="The grant of the token endpoint (librdkafka's name), instead of `sasl.oauthbearer.jwt.retriever.class`."),
+    _security("sasl.oauthbearer.assertion.algorithm", Enum(("RS256", "ES256")), "RS256",
+        doc="Algorithm of the signature of an assertion."),
+    _security("sasl.oauthbearer.assertion.private.key.file",
+        doc="PEM file with the private key that signs assertions, listed in `PYSPARK_KAFKA_DIRECT_TOKEN_URLS`."),
+    _security("sasl.oauthbearer.assertion.private.key.pem", SECRET,
+        doc="The private key in PEM format (librdkafka's name)."),
+    _security("sasl.oauthbearer.assertion.private.key.passphrase", SECRET, doc="Passphrase of the private key."),
+    _security("sasl.oauthbearer.assertion.template.file", aliases=("sasl.oauthbearer.assertion.jwt.template.file",),
+        doc="JSON file with a `header` and a `payload` to add to assertions, listed in "
+            "`PYSPARK_KAFKA_DIRECT_TOKEN_URLS`."),
+    _security("sasl.oauthbearer.assertion.file",
+        doc="File with an assertion that another program signs, listed in `PYSPARK_KAFKA_DIRECT_TOKEN_URLS`. The other "
+            "settings of assertions then have no effect."),
+    _security("sasl.oauthbearer.assertion.claim.aud", doc="Claim `aud` of assertions: the endpoint's name for itself."),
+    _security("sasl.oauthbearer.assertion.claim.iss",
+        doc="Claim `iss` of assertions. With the client-credentials grant, it requests an assertion instead of a "
+            "secret."),
+    _security("sasl.oauthbearer.assertion.claim.sub", doc="Claim `sub` of assertions: for whom to request a token."),
+    _security("sasl.oauthbearer.assertion.claim.exp.seconds", Integer(0, 86400), "300",
+        doc="Lifetime of an assertion, in seconds (claim `exp`)."),
+    _security("sasl.oauthbearer.assertion.claim.nbf.seconds", Integer(0, 3600), "60",
+        doc="How long before its signature an assertion is valid, in seconds (claim `nbf`)."),
+    _security("sasl.oauthbearer.assertion.claim.jti.include", BOOLEAN, "false",
+        doc="Whether assertions have a unique id (claim `jti`)."),
     _security("sasl.oauthbearer.extensions", LIST,
         doc="SASL extensions to send with the token, as key=value separated by commas (librdkafka's name)."),
     _security("sasl.oauthbearer.header.urlencode", BOOLEAN, "false",

@@ -106,11 +106,54 @@ class ClientCredentials:
 
 
 @dataclass(frozen=True, slots=True)
+class AssertionFile:
+    """A signed assertion that another program renews in a file (Kafka's ``FileAssertionCreator``)."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignedAssertion:
+    """An assertion that is signed for each token (Kafka's ``DefaultAssertionCreator``)."""
+
+    algorithm: Literal["RS256", "ES256"] = "RS256"
+    key_file: str | None = None  # either a file, or the key in PEM format
+    key: Secret | None = None
+    key_passphrase: Secret | None = None
+    template_file: str | None = None
+    claims: tuple[tuple[str, str], ...] = ()  # aud, iss and sub
+    lifetime_seconds: int = 300
+    not_before_seconds: int = 60  # before the time of the signature
+    has_jti: bool = False
+
+
+Assertion: TypeAlias = AssertionFile | SignedAssertion
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAssertion:
+    """The client-credentials grant with an assertion instead of a secret (KIP-1258)."""
+
+    assertion: Assertion
+    client_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JwtBearer:
+    """The JWT bearer grant (Kafka's ``JwtBearerJwtRetriever``)."""
+
+    assertion: Assertion
+
+
+Grant: TypeAlias = ClientCredentials | ClientAssertion | JwtBearer
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointTokens:
     """Tokens from an endpoint over HTTP(S)."""
 
     url: str
-    grant: ClientCredentials
+    grant: Grant
     scope: str | None = None
     audience: str | None = None  # of Strimzi's handler
     tls: TlsSettings = DEFAULT_TLS

@@ -65,7 +65,8 @@ SPARK_OPTIONS: Final = (
         doc="The lowest level that planners and tasks log, `WARNING` by default."),
     _variable(TOKEN_URLS_VARIABLE, LIST, role="connect",
         doc="On the driver: the only URLs that `sasl.oauthbearer.token.endpoint.url` may have, separated by commas. A "
-            "`file:` URL, or an `http:` URL of another host, must be listed; see docs/security.md."),
+            "`file:` URL, or an `http:` URL of another host, must be listed, and the files of "
+            "`sasl.oauthbearer.assertion.*` as `file:` URLs; see docs/security.md."),
     _variable(TOKEN_PROVIDERS_VARIABLE, LIST, role="connect",
         doc="On the driver: the functions that `oauthTokenProvider` may name, each `module:factory`, separated by "
             "commas. Without it, functions are rejected; see docs/security.md."),

@@ -95,17 +95,6 @@ _NO_POLLS: Final = "there is no poll loop; records are fetched by offset, in Arr
 _SENDING: Final = "batch.size, buffer.memory and delivery.timeout.ms control how records are sent"
 _NAMED_TOPICS: Final = "topics are not created on demand, and internal topics are read only if you name them"
 
-# Kafka's own classes, whose function is built in, are accepted, so that settings for Java can be reused. Databricks
-# prefixes the names in its relocated client.
-_OAUTH_PACKAGES: Final = tuple(
-    f"{shaded}org.apache.kafka.common.security.oauthbearer." for shaded in ("", "kafkashaded.")
-)
-_KAFKA_JWT_RETRIEVERS: Final = tuple(
-    f"{package}{name}"
-    for package in _OAUTH_PACKAGES
-    for name in ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever")
-)
-
 # Tables, formatted by hand.
 # fmt: off
 _CONNECTION: Final = (
@@ -145,7 +134,6 @@ _SASL: Final = (
         accepted_values=("*software.amazon.msk.auth.iam.IAMClientCallbackHandler",
                          "*software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler")),
     *_rejected("sasl.login.class", PROVIDER_ADVICE),
-    *_rejected("sasl.oauthbearer.jwt.retriever.class", PROVIDER_ADVICE, accepted_values=_KAFKA_JWT_RETRIEVERS),
     *_rejected("sasl.oauthbearer.method",
         "remove it; set kafka.sasl.oauthbearer.token.endpoint.url or the option oauthTokenProvider instead",
         accepted_values=("oidc", "default")),
@@ -154,14 +142,6 @@ _SASL: Final = (
         'OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="alice";'),
     *_rejected("enable.sasl.oauthbearer.unsecure.jwt",
         "set unsecuredLoginStringClaim_sub in kafka.sasl.jaas.config instead", accepted_values=("false",)),
-    *_rejected("sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file "
-               "sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file "
-               "sasl.oauthbearer.assertion.jwt.template.file sasl.oauthbearer.assertion.private.key.pem",
-        "signed assertions (the JWT bearer grant) are not supported; set the option oauthTokenProvider to "
-        "module:factory, a Python function that returns a provider of tokens"),
-    *_rejected("sasl.oauthbearer.grant.type",
-        "only the client_credentials grant is supported; for other grants, set the option oauthTokenProvider",
-        accepted_values=("client_credentials",)),
 )
 
 _RECORDS: Final = (
@@ -196,14 +176,11 @@ _IGNORED: Final = (
         "security.providers ssl.engine.id ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation "
         # Kerberos: a command and a thread that renew tickets
         "sasl.kerberos.kinit.cmd sasl.kerberos.ticket.renew.jitter "
-        # tokens: a thread that refreshes them, signed assertions, and their validation by brokers
+        # tokens: a thread that refreshes them, and their validation by brokers
         "sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor "
         "sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms "
         "sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer "
-        "sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud "
-        "sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss "
-        "sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds "
-        "sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.clock.skew.seconds "
+        "sasl.oauthbearer.clock.skew.seconds "
         "sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer "
         "sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms "
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url "

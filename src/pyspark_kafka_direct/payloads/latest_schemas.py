@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.atomic_file import write_atomically
 from pyspark_kafka_direct.errors import SchemaRegistryUnavailableError
-from pyspark_kafka_direct.options.security_settings import EndpointTokens
+from pyspark_kafka_direct.options.security_settings import EndpointTokens, JwtBearer
 from pyspark_kafka_direct.payloads.payload_format import schema_format
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.options.payload_settings import SidePayload
     from pyspark_kafka_direct.options.registry_settings import RegistryCredentials, RegistrySettings
+    from pyspark_kafka_direct.options.security_settings import Grant
     from pyspark_kafka_direct.payloads.registry.registered_schema import ResolvedSchema
 
 _log = logging.getLogger("pyspark_kafka_direct.spark")
@@ -125,6 +126,10 @@ def _login(credentials: RegistryCredentials) -> list[object]:
     return [
         credentials.username,
         None if token is None else token.reveal(),
-        source.grant.client_id if isinstance(source, EndpointTokens) else None,
+        _client_id(source.grant) if isinstance(source, EndpointTokens) else None,
         credentials.headers,
     ]
+
+
+def _client_id(grant: Grant) -> str | None:
+    return None if isinstance(grant, JwtBearer) else grant.client_id

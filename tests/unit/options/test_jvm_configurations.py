@@ -57,7 +57,11 @@ PARSERS: dict[str, Callable[[Options], object]] = {
 
 @pytest.mark.parametrize("api", PARSERS)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=list(BY_NAME))
-def test_each_api_accepts_or_rejects_it(configuration: JvmConfiguration, api: str) -> None:
+def test_each_api_accepts_or_rejects_it(
+    configuration: JvmConfiguration, api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in configuration.environment.items():
+        monkeypatch.setenv(name, value)
     if configuration.rejected:
         with pytest.raises(OptionError) as caught:
             PARSERS[api](configuration.options())
@@ -70,7 +74,11 @@ def test_each_api_accepts_or_rejects_it(configuration: JvmConfiguration, api: st
 @pytest.mark.parametrize(
     "configuration", [each for each in CONFIGURATIONS if not each.rejected], ids=lambda each: each.name
 )
-def test_a_query_logs_only_the_documented_warnings(configuration: JvmConfiguration) -> None:
+def test_a_query_logs_only_the_documented_warnings(
+    configuration: JvmConfiguration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in configuration.environment.items():
+        monkeypatch.setenv(name, value)
     warnings = batch(configuration.options())
     assert len(warnings) == len(configuration.warnings)
     assert [part for part in configuration.warnings if not any(plain(part) in warning for warning in warnings)] == []

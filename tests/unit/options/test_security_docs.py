@@ -10,11 +10,12 @@ import pytest
 from pyspark_kafka_direct.options.config_option import ConfigSource
 from pyspark_kafka_direct.options.option_parser import parse_config
 from pyspark_kafka_direct.options.security_parser import parse_security
-from pyspark_kafka_direct.options.spark_definitions import TOKEN_PROVIDERS_VARIABLE
+from pyspark_kafka_direct.options.spark_definitions import TOKEN_PROVIDERS_VARIABLE, TOKEN_URLS_VARIABLE
 
 PAGE = (Path(__file__).parents[3] / "docs" / "security.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 EXAMPLES = [block for block in BLOCKS if "options = {" in block]
+TOKEN_URLS = ",".join(re.findall(rf"{TOKEN_URLS_VARIABLE}=(\S+)", PAGE))
 QUOTED = re.findall(r"^\| (`[^|]*) \|", PAGE[PAGE.index("## Errors and what they mean") :], re.MULTILINE)
 SOURCES = "".join(path.read_text(encoding="utf-8") for path in (Path(__file__).parents[3] / "src").rglob("*.py"))
 
@@ -25,6 +26,7 @@ def test_examples_are_valid(example: str, tmp_path: Path, monkeypatch: pytest.Mo
     for name in ("ca.pem", "client.pem", "client.key"):
         (tmp_path / name).write_text(name)
     monkeypatch.setenv(TOKEN_PROVIDERS_VARIABLE, "my_tokens:provider")
+    monkeypatch.setenv(TOKEN_URLS_VARIABLE, TOKEN_URLS)
     scope: dict[str, dict[str, str]] = {}
     exec(compile(example, "docs/security.md", "exec"), scope)
     options = scope["options"]

@@ -1,22 +1,21 @@
-"""Tokens from an endpoint: the client-credentials grant over HTTP(S) (KIP-768).
+"""Tokens from an endpoint over HTTP(S) (KIP-768); ``token_grants`` has the grants.
 
 POST <url>                                                       RFC 6749, 4.4
-Authorization: Basic base64(client id ":" client secret)
-grant_type=client_credentials[&scope=...]
+[Authorization: Basic base64(client id ":" client secret)]
+grant_type=...[&scope=...]
 
 200 {"access_token":"...","expires_in":3600}      or      4xx {"error":"...","error_description":"..."}
 """
 
 from __future__ import annotations
 
-import base64
 import http.client
 import itertools
 import urllib.error
 import urllib.request
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote, quote_plus, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.client.http_opener import (
@@ -32,12 +31,14 @@ from pyspark_kafka_direct.client.http_opener import (
 )
 from pyspark_kafka_direct.client.security.jwt import json_object, read_expiry
 from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken, finite_or_none
+from pyspark_kafka_direct.client.security.token_grants import grant_request
 from pyspark_kafka_direct.errors import AuthenticationError, printable
 from pyspark_kafka_direct.options.security_settings import MASK, Secret
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.security.oauth_tokens import TokenRetriever
+    from pyspark_kafka_direct.client.security.token_grants import GrantRequest
     from pyspark_kafka_direct.options.security_settings import EndpointTokens
 
 _MAX_CONNECT_ATTEMPTS: Final = 3
@@ -67,17 +68,18 @@ class _TokenEndpoint:
         seconds = (self._source.connect_timeout_ms + self._source.read_timeout_ms) / 1000
         total_deadline = deadline.limited_to(seconds)
         retry_deadline = total_deadline.limited_to(_MAX_RETRY_SECONDS)
+        grant = grant_request(self._source.grant, deadline.system)
         open_request = request_opener(self._source.url, self._source.tls, total_deadline)
         for attempt in itertools.count():
             pause = _BACKOFF.pause(attempt, deadline.system)
             is_last_attempt = pause >= retry_deadline.remaining()
             try:
-                with open_request(self._request()) as response:
+                with open_request(self._request(grant)) as response:
                     response_body = response.read(_MAX_RESPONSE_BYTES)
             except urllib.error.HTTPError as error:
                 with error:  # closes the response
                     if is_last_attempt or not is_transient(error.code):
-                        raise self._http_error(error) from None
+                        raise self._http_error(error, grant) from None
             except OSError as error:
                 reason = failure_reason(error)
                 if is_last_attempt or attempt + 1 == _MAX_CONNECT_ATTEMPTS or is_final(reason):
@@ -92,24 +94,8 @@ class _TokenEndpoint:
             deadline.system.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    def _credentials(self) -> str:
-        """Return client id and secret as in the header ``Authorization``."""
-        grant = self._source.grant
-        id_and_secret = [grant.client_id, grant.client_secret.reveal()]
-        if grant.urlencode_header:
-            id_and_secret = [quote_plus(part) for part in id_and_secret]
-        return base64.b64encode(":".join(id_and_secret).encode()).decode()
-
-    def _encodings_of_secret(self) -> list[str]:
-        """Return all forms in which an endpoint could echo the secret, longest first."""
-        plain = self._source.grant.client_secret.reveal()
-        encoded = base64.b64encode(plain.encode()).decode()
-        forms = {plain, quote(plain, safe=""), quote_plus(plain), encoded, encoded.rstrip("=")}
-        forms |= {self._credentials(), self._credentials().rstrip("="), quote_plus(self._credentials())}
-        return sorted(forms, key=len, reverse=True)
-
-    def _request(self) -> urllib.request.Request:
-        form = {"grant_type": "client_credentials"}
+    def _request(self, grant: GrantRequest) -> urllib.request.Request:
+        form = dict(grant.form)
         if self._source.scope:
             form["scope"] = self._source.scope
         if self._source.audience:
@@ -119,7 +105,7 @@ class _TokenEndpoint:
             data=urlencode(form).encode(),
             method="POST",
             headers={
-                "Authorization": "Basic " + self._credentials(),
+                **grant.headers,
                 "Content-Type": "application/x-www-form-urlencoded",
                 "Accept": "application/json",
             },
@@ -136,18 +122,18 @@ class _TokenEndpoint:
         # Java reads the expiry time in the token only.
         return OAuthBearerToken(Secret(token), read_expiry(token) if lifetime is None else now + lifetime)
 
-    def _http_error(self, error: urllib.error.HTTPError) -> AuthenticationError:
+    def _http_error(self, error: urllib.error.HTTPError, grant: GrantRequest) -> AuthenticationError:
         if error.code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:  # token endpoints do not return it
             return self._error(proxy_rejection(error.code, self._proxy))
         content = json_object(_error_body(error)) or {}
         error_fields = (content.get(key) for key in ("error", "error_description"))
         description = ": ".join(field for field in error_fields if isinstance(field, str) and field)
-        for secret in self._encodings_of_secret():
+        for secret in grant.secrets:
             description = description.replace(secret, MASK)
         if 300 <= error.code < 400:
             advice = "redirects are not followed because the request has a secret; set the address it redirects to"
         elif error.code in (400, 401, 403):
-            advice = "check client id, client secret and scope"
+            advice = grant.advice
         elif error.code == 404:
             advice = "check the path of the URL"
         else:
