@@ -163,7 +163,7 @@ def _parse_aws(parsed: ParsedConfig, jaas_options: Mapping[str, str], warnings: 
         _parse_region(options, parsed, config),
         profile=profile,
         role=role,
-        sts_region=_checked_region(options.get("awsStsRegion"), "awsStsRegion", config),
+        sts_region=_parse_sts_region(options, config),
         max_retries=_parse_retries(options, config),
         log_identity=options.get("awsDebugCreds") == "true",
         allowed_hosts=environment_list(os.environ, TOKEN_HOSTS_VARIABLE),
@@ -223,9 +223,14 @@ def _parse_region(options: Mapping[str, str], parsed: ParsedConfig, config: str)
 
 def _checked_region(region: str | None, name: str, where: str) -> str | None:
     # It becomes a part of host names.
-    if region and region != "aws-global" and REGION.fullmatch(region) is None:
+    if region and REGION.fullmatch(region) is None:
         raise OptionError(f"{where}: {name} must be an AWS region such as eu-west-1, not {region!r}")
     return region or None
+
+
+def _parse_sts_region(options: Mapping[str, str], config: str) -> str | None:
+    region = options.get("awsStsRegion")
+    return region if region == "aws-global" else _checked_region(region, "awsStsRegion", config)
 
 
 def _parse_retries(options: Mapping[str, str], config: str) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from pyspark_kafka_direct.errors import printable
 from pyspark_kafka_direct.options.security_settings import AwsTokens, GoogleTokens
 from pyspark_kafka_direct.options.spark_definitions import TOKEN_HOSTS_VARIABLE
 
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
 
 REGION: Final = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]{1,2}")
 
+_FLAGS: Final = re.IGNORECASE | re.ASCII
 _LABELS: Final = r"(?:[a-z0-9_-]+\.)+"
 _AWS: Final = r"amazonaws\.com(?:\.cn)?"
 # b-1.NAME.ID.c2.kafka.REGION.amazonaws.com, boot-ID.c1.kafka-serverless.REGION.amazonaws.com, and their VPC endpoints.
-_MSK_HOST: Final = re.compile(rf"{_LABELS}kafka(?:-serverless)?\.({REGION.pattern})\.(?:vpce\.)?{_AWS}", re.IGNORECASE)
+_MSK_HOST: Final = re.compile(rf"{_LABELS}kafka(?:-serverless)?\.({REGION.pattern})\.(?:vpce\.)?{_AWS}", _FLAGS)
 # An endpoint of any VPC service. Its region is known, but not who provides the service.
-_VPC_HOST: Final = re.compile(rf"{_LABELS}({REGION.pattern})\.vpce\.{_AWS}", re.IGNORECASE)
+_VPC_HOST: Final = re.compile(rf"{_LABELS}({REGION.pattern})\.vpce\.{_AWS}", _FLAGS)
 # bootstrap.CLUSTER.REGION.managedkafka.PROJECT.cloud.goog; the id of a project can have the name of a domain.
-_GOOGLE_HOST: Final = re.compile(rf"{_LABELS}managedkafka\.{_LABELS}cloud\.goog", re.IGNORECASE)
+_GOOGLE_HOST: Final = re.compile(rf"{_LABELS}managedkafka\.{_LABELS}cloud\.goog", _FLAGS)
 
 
 def region_of_hosts(hosts: Iterable[str]) -> str | None:
@@ -49,8 +51,8 @@ def token_host_problem(source: TokenSource, host: str) -> str | None:
     if service.fullmatch(host) or any(_is_allowed(host, entry) for entry in source.allowed_hosts):
         return None
     return (
-        f"{host!r} is no host of {name}, and could use the token in the client's name; if it may receive the token, "
-        f"list the host in the environment variable {TOKEN_HOSTS_VARIABLE} of the driver"
+        f"{printable(host)!r} is no host of {name}, and could use the token in the client's name; if it may receive "
+        f"the token, list the host in the environment variable {TOKEN_HOSTS_VARIABLE} of the driver"
     )
 
 

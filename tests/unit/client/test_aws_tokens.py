@@ -8,6 +8,7 @@ import hmac
 import json
 import logging
 import pickle
+import socket
 import sys
 import threading
 import time
@@ -25,7 +26,7 @@ from tests.unit.client.http_services import HttpService, Request, SecurityTokenS
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
 from pyspark_kafka_direct.client.system import RealSystem
-from pyspark_kafka_direct.errors import AuthenticationError, KafkaDirectError, OptionError
+from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.options.security_settings import AwsAccessKey, AwsRole, AwsTokens, OAuthSettings, Secret
 
 if TYPE_CHECKING:
@@ -359,7 +360,18 @@ def test_an_sts_that_cannot_be_reached(sts: SecurityTokenService, monkeypatch: p
 def test_an_unknown_error_shows_only_its_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "config").write_text("[default]\ncredential_process = sh -c 'echo hunter2 >&2; exit 1'\n")
     message = token_error().message
-    assert message.startswith("The search for AWS credentials failed with CredentialRetrievalError. Set PYSPARK_")
+    assert message.startswith(
+        "The source of AWS credentials, such as STS or the metadata of the instance, failed with "
+    )
+    assert "CredentialRetrievalError. Set PYSPARK_KAFKA_DIRECT_LOG_LEVEL=DEBUG" in message
+
+
+def test_an_sts_that_does_not_respond(sts: SecurityTokenService, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{server.getsockname()[1]}")
+        deadline = Deadline.after(1, system=RealSystem())
+        with pytest.raises(BrokerTimeoutError, match=r"such as STS .*, returned no token in time"):
+            retrieve_token(OAuthSettings(AwsTokens("eu-west-1", role=ROLE, max_retries=0)), deadline, BROKER)
 
 
 def test_missing_botocore(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,6 +211,10 @@ def test_a_role() -> None:
     assert source == AwsTokens("eu-west-1", role=role, sts_region="us-east-2", max_retries=7, log_identity=True)
 
 
+def test_the_global_endpoint_of_sts() -> None:
+    assert aws('awsStsRegion="aws-global"') == AwsTokens("eu-west-1", sts_region="aws-global")
+
+
 def test_a_role_with_keys() -> None:
     source = aws(
         f'awsRoleArn="{ARN}" awsRoleAccessKeyId="AKID" awsRoleSecretAccessKey="hunter2" awsRoleSessionToken="hunter2"'
@@ -244,6 +248,7 @@ def test_options_without_effect_cause_a_warning(option: str) -> None:
         (f'awsRoleArn="{ARN}" awsRoleSecretAccessKey="hunter2"', "need each other"),
         ('awsMaxRetries="hunter2"', "awsMaxRetries must be an integer"),
         ('awsRegion="eu-west-1.example.com/"', "awsRegion must be an AWS region"),
+        ('awsRegion="aws-global"', "awsRegion must be an AWS region"),
         ('awsStsRegion="a/b"', "awsStsRegion must be an AWS region"),
     ],
 )
@@ -317,6 +322,7 @@ def test_a_missing_region(monkeypatch: pytest.MonkeyPatch) -> None:
         "ec2-1-2-3-4.eu-west-1.compute.amazonaws.com:9098",
         "vpce-0a-1b.vpce-svc-0c.eu-west-1.vpce.amazonaws.com:9098",
         "evilkafka.eu-west-1.amazonaws.com:9098",
+        "kafka.eu-west-1.amazonaws.com:9098",
         "10.0.0.1:9098",
         "localhost:9098",
     ],

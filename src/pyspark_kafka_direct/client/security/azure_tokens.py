@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken
 from pyspark_kafka_direct.client.security.optional_library import missing_library
-from pyspark_kafka_direct.errors import AuthenticationError
+from pyspark_kafka_direct.errors import AuthenticationError, printable
 from pyspark_kafka_direct.options.security_settings import Secret
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def azure_token_retriever(host: str) -> TokenRetriever:
 
     def retrieve(_: object) -> OAuthBearerToken:
         if _HOST.fullmatch(host) is None:  # it may come from a broker, and must not add a path to the scope
-            raise AuthenticationError(f"No token: {host!r} is not the host name of an Event Hubs namespace.")
+            raise AuthenticationError(f"No token: {printable(host)!r} is not the host name of an Event Hubs namespace.")
         if not credential:
             credential.append(_default_credential())
         from azure.core.exceptions import ClientAuthenticationError

@@ -52,6 +52,8 @@ _REFRESH_RETRY_SECONDS: Final = 10.0
 
 _ADDRESS: Final = re.compile(r"\[?(.*?)\]?(?::[0-9]+)?")  # host, or host:port
 
+_AWS_SOURCE_NAME: Final = "The source of AWS credentials, such as STS or the metadata of the instance,"
+
 
 def retrieve_token(oauth: OAuthSettings, deadline: Deadline, broker: str) -> OAuthBearerToken:
     """Return a token to authenticate with ``broker``, which may also be the address of a schema registry."""
@@ -102,7 +104,7 @@ def _retriever(oauth: OAuthSettings, audience: str, system: System) -> tuple[Tok
         case AwsTokens() as source:
             from pyspark_kafka_direct.client.security.aws_tokens import aws_token_retriever
 
-            return aws_token_retriever(source), "The search for AWS credentials"
+            return aws_token_retriever(source), _AWS_SOURCE_NAME
         case AzureTokens():
             from pyspark_kafka_direct.client.security.azure_tokens import azure_token_retriever
 
