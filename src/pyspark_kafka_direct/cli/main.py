@@ -1,0 +1,101 @@
+"""The command ``kafka-direct``, which inspects, explains and repairs what is between Kafka and Spark.
+
+Exit codes: 0 done, 1 a problem was found, 2 wrong usage or settings, 3 Kafka or the network failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from pyspark_kafka_direct._version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FOUND_PROBLEM: Final = 1
+WRONG_USAGE: Final = 2
+FAILED: Final = 3
+_INTERRUPTED: Final = 130
+
+_POSITION: Final = re.compile(r"-[0-9]")
+_OPTION: Final = re.compile(r"-[A-Za-z]|--[a-z-]+")
+
+COMMANDS: Final = {
+    "consume": "print records of topics",
+}
+"""The commands and what they do. The module of a command, which has its name, is imported when it runs."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command, and return its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser()
+    chosen = parser.parse_args(given[:1])
+    module = import_module(f"pyspark_kafka_direct.cli.{chosen.command}_command")
+    command_parser = argparse.ArgumentParser(
+        prog=f"kafka-direct {chosen.command}",
+        description=module.DESCRIPTION,
+        epilog=module.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(command_parser)
+    command_arguments = command_parser.parse_args(_with_joined_positions(given[1:]))
+    from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
+
+    try:
+        code: int = module.run(command_arguments)
+        sys.stdout.flush()
+        return code
+    except OptionError as error:
+        return _fail(chosen.command, str(error), WRONG_USAGE)
+    except KafkaDirectError as error:
+        return _fail(chosen.command, str(error), FAILED)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python's exit fails to flush
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kafka-direct",
+        description="Inspect, explain and repair what is between Kafka and Spark.",
+        usage="%(prog)s COMMAND ...",
+        epilog="\n".join(
+            [
+                "commands:",
+                *(f"  {name:14}{summary}" for name, summary in COMMANDS.items()),
+                "",
+                "Help and examples of a command: kafka-direct COMMAND --help",
+                "Exit codes: 0 done, 1 a problem was found, 2 wrong usage or settings, 3 Kafka or the network failed, "
+                "130 interrupted.",
+            ]
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"kafka-direct {__version__}")
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
+    return parser
+
+
+def _with_joined_positions(arguments: Sequence[str]) -> list[str]:
+    """Join an option with a value such as -1h, which argparse would take for an option: -o-1h, --to-time=-1h."""
+    joined: list[str] = []
+    for argument in arguments:
+        if _POSITION.match(argument) and joined and _OPTION.fullmatch(joined[-1]):
+            joined[-1] += f"={argument}" if joined[-1].startswith("--") else argument
+        else:
+            joined.append(argument)
+    return joined
+
+
+def _fail(command: str, message: str, code: int) -> int:
+    print(f"kafka-direct {command}: {message}", file=sys.stderr)
+    return code

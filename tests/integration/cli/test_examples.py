@@ -1,0 +1,55 @@
+"""Each example of docs/command-line.md, and of the help of each command, with a real broker."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from pyspark_kafka_direct import write_arrow
+from pyspark_kafka_direct.cli.main import COMMANDS
+
+if TYPE_CHECKING:
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+_EXAMPLE = re.compile(r"^ +kafka-direct ((?!COMMAND).+)$", re.MULTILINE)
+_PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
+_HELP = [import_module(f"pyspark_kafka_direct.cli.{name}_command").EXAMPLES for name in COMMANDS]
+
+EXAMPLES = sorted({line for text in (_PAGE.read_text(), *_HELP) for line in _EXAMPLE.findall(text)})
+
+
+def test_each_command_has_an_example_on_the_page() -> None:
+    shown = {line.split()[0] for line in _EXAMPLE.findall(_PAGE.read_text())}
+    assert shown == COMMANDS.keys()
+
+
+@pytest.fixture
+def flights(kafka: EmbeddedKafka, make_topic: MakeTopic) -> str:
+    """A topic of 20 flights as JSON."""
+    topic = make_topic(2)
+    values = pa.table({"value": [b'{"carrier":"UA","flight":%d}' % number for number in range(20)]})
+    write_arrow(topic, values, {"bootstrap.servers": kafka.bootstrap_servers})
+    return topic
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_example(kafka: EmbeddedKafka, flights: str, example: str) -> None:
+    pattern = re.escape(flights)
+    text = example.replace("localhost:9092", kafka.bootstrap_servers).replace("'fli.*'", f"'{pattern}'")
+    arguments = shlex.split(re.sub(r"\bflights\b", flights, text))
+    program = "import sys; from pyspark_kafka_direct.cli.main import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], check=False, capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("UA") in (3, 10, 20), done.stdout
