@@ -199,6 +199,9 @@ def test_token_endpoints(secured_kafka: EmbeddedKafka, topic: str, endpoint: Tok
     assert endpoint.forms[0]["grant_type"] == ["client_credentials"]
 
 
+STRIMZI = "Strimzi: OAuth with its callback handler"
+
+
 def test_the_handler_of_strimzi(secured_kafka: EmbeddedKafka, topic: str, endpoint: TokenEndpoint) -> None:
     certificates = secured_kafka.certificates
     store = str(java_truststore(certificates, "PKCS12"))
@@ -213,10 +216,15 @@ def test_the_handler_of_strimzi(secured_kafka: EmbeddedKafka, topic: str, endpoi
         "/tmp/oauth-truststore.p12": store,
         "$OAUTH_STOREPASS": certificates.password,
     }
-    params = params_of("Strimzi: OAuth with its callback handler", replaced, texts)
+    params = params_of(STRIMZI, replaced, texts)
     assert values_of(params, topic) == expected()
     assert endpoint.forms[0] == {
         "grant_type": ["client_credentials"],
         "scope": ["example-scope"],
         "audience": ["example-audience"],
     }
+
+
+def test_the_table_has_the_configurations_of_these_tests() -> None:
+    run = {each.name for each in CONFIGURATIONS if each.is_run and "GSSAPI" not in each.properties}
+    assert run == {*PASSWORDS, *STORES, *ENDPOINTS, STRIMZI}

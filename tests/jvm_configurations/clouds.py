@@ -97,6 +97,7 @@ sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule require
 password="alice-secret";
 ssl.truststore.location=/tmp/kafka.client.truststore.jks
 """,
+        is_run=True,
     ),
     documented(
         (
@@ -112,6 +113,7 @@ ssl.keystore.location=/tmp/kafka.client.keystore.jks
 ssl.keystore.password=Your-Store-Pass
 ssl.key.password=Your-Key-Pass
 """,
+        is_run=True,
     ),
     documented(
         (
@@ -174,6 +176,7 @@ sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer.s
 sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule \
   required clientId="admin" clientSecret="unused";
 """,
+        is_run=True,
     ),
     documented(
         (
@@ -206,6 +209,7 @@ client.dns.lookup=use_all_dns_ips
 session.timeout.ms=45000
 acks=all
 """,
+        is_run=True,
         warnings=("`kafka.session.timeout.ms` is ignored", "`kafka.acks` is ignored: it applies to writes only"),
     ),
     documented(
@@ -229,6 +233,7 @@ sasl.jaas.config= \
     extension_logicalCluster='lkc-12345' \
     extension_identityPoolId='pool-abcd';
 """,
+        is_run=True,
     ),
     documented(
         (
@@ -248,6 +253,7 @@ ssl.truststore.location=client.truststore.jks
 ssl.truststore.password=changeit
 ssl.truststore.type=JKS
 """,
+        is_run=True,
     ),
     documented(
         ("Aiven: Connect with Kpow", "https://aiven.io/docs/products/kafka/howto/kpow"),
@@ -261,6 +267,7 @@ password="<SASL_PASSWORD>";
 ssl.truststore.location=/path/to/ca.pem
 ssl.truststore.type=PEM
 """,
+        is_run=True,
     ),
     documented(
         ("Aiven: Connect with Kpow", "https://aiven.io/docs/products/kafka/howto/kpow"),
@@ -273,6 +280,7 @@ ssl.truststore.type=PEM
 ssl.keystore.location=/path/to/keystore.pem
 ssl.keystore.type=PEM
 """,
+        is_run=True,
     ),
     documented(
         (
@@ -288,6 +296,7 @@ security.protocol=SASL_SSL
 sasl.mechanism=PLAIN
 sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="token" password="APIKEY";
 """,
+        is_run=True,
         warnings=("`kafka.group.id` is ignored",),
     ),
     documented(
@@ -303,6 +312,7 @@ ssl.keystore.certificate.chain=-----BEGIN CERTIFICATE-----\nKAFKA_CLIENT_CERT\n-
 ssl.keystore.key=-----BEGIN PRIVATE KEY-----\nKAFKA_CLIENT_CERT_KEY\n-----END PRIVATE KEY-----
 ssl.endpoint.identification.algorithm=
 """,
+        is_run=True,
         warnings=("disables host name verification",),
     ),
 )

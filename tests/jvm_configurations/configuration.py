@@ -30,6 +30,8 @@ class JvmConfiguration:
     """A part of the error."""
     needs: str = ""
     """What else the user has to do, although the options are accepted."""
+    is_run: bool = False
+    """Whether a test reads records from a local broker with it."""
 
     def options(self) -> dict[str, str]:
         """Return the options of a Spark query."""

@@ -46,6 +46,7 @@ security.protocol=SASL_SSL
 sasl.mechanism=GSSAPI
 sasl.kerberos.service.name=kafka
 """,
+        is_run=True,
         needs=_GSSAPI,
     ),
     documented(
@@ -130,6 +131,7 @@ sasl.kerberos.service.name=kafka
 ssl.truststore.location=/opt/cloudera/security/jks/truststore.jks
 sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true;
 """,
+        is_run=True,
         needs=_GSSAPI,
     ),
     documented(
@@ -144,6 +146,7 @@ ssl.truststore.location=/opt/cloudera/security/jks/truststore.jks
 sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true keyTab="/path/to/alice.keytab" \
 principal="alice@EXAMPLE.COM";
 """,
+        is_run=True,
         needs=_GSSAPI,
     ),
     documented(
@@ -158,6 +161,7 @@ password="generatedpassword";
 ssl.truststore.location=/tmp/ca.p12
 ssl.truststore.password=<truststore_password>
 """,
+        is_run=True,
     ),
     documented(
         _STRIMZI,
@@ -170,6 +174,7 @@ ssl.truststore.password=<truststore_password>
 ssl.keystore.location=/tmp/user.p12
 ssl.keystore.password=<keystore_password>
 """,
+        is_run=True,
     ),
     documented(
         _STRIMZI,
@@ -192,6 +197,7 @@ sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginMo
   oauth.scope="example-scope" \
   oauth.audience="example-audience" ;
 """,
+        is_run=True,
     ),
     documented(
         _DATABRICKS,
@@ -216,6 +222,7 @@ kafka.ssl.keystore.location=/Volumes/main/kafka/stores/kafka.client.keystore.jks
 kafka.ssl.keystore.password=<keystore-password>
 kafka.ssl.truststore.password=<truststore-password>
 """,
+        is_run=True,
     ),
     documented(
         _AZURE_DATABRICKS,
@@ -232,5 +239,6 @@ kafka.sasl.mechanism=OAUTHBEARER
 kafka.sasl.login.callback.handler.class=kafkashaded.org.apache.kafka.common.security.oauthbearer.secured.\
 OAuthBearerLoginCallbackHandler
 """,
+        is_run=True,
     ),
 )

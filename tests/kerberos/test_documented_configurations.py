@@ -35,6 +35,9 @@ KEYTABS = {
 }
 
 
+TICKET_CACHE = "Cloudera: Kerberos with a ticket cache"
+
+
 @pytest.fixture(scope="module")
 def topic(kafka: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]) -> str:
     """A topic with a record that every principal may read."""
@@ -62,7 +65,12 @@ def test_a_ticket_cache(
     kafka: EmbeddedKafka, topic: str, kdc: Kdc, alice: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{kdc.kinit('alice', alice)}")
-    assert values_of(topic, params_of("Cloudera: Kerberos with a ticket cache", kafka)) == [b"a"]
+    assert values_of(topic, params_of(TICKET_CACHE, kafka)) == [b"a"]
+
+
+def test_the_table_has_the_configurations_of_these_tests() -> None:
+    run = {each.name for each in CONFIGURATIONS if each.is_run and "GSSAPI" in each.properties}
+    assert run == {*KEYTABS, TICKET_CACHE}
 
 
 def params_of(name: str, kafka: EmbeddedKafka) -> dict[str, str]:
