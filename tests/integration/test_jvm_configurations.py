@@ -92,6 +92,15 @@ PASSWORDS = {
     "Strimzi: SCRAM with the secret of a `KafkaUser`": {"my-user": "alice", "generatedpassword": "alice-secret"},
     "Amazon MSK: SCRAM": {},  # its user is called alice
     "IBM Event Streams: API key": {"token": "alice", "APIKEY": "alice-secret"},
+    "Azure Event Hubs: connection string": {
+        "$ConnectionString": "alice",
+        "Endpoint=sb://mynamespace.servicebus.windows.net/;SharedAccessKeyName=RootManageSharedAccessKey;"
+        "SharedAccessKey=XXXXXXXX": "alice-secret",
+    },
+    "Google Managed Kafka: PLAIN with a service account's key": {
+        "client@myproject.iam.gserviceaccount.com": "alice",
+        "ewogICJ0eXBlIjogInNlcnZpY2VfYWNjb3VudCIsCn0K==": "alice-secret",
+    },
 }
 
 

@@ -132,6 +132,7 @@ kafka.request.timeout.ms=60000
 kafka.session.timeout.ms=60000
 kafka.group.id=$Default
 """,
+        is_run=True,
         warnings=("`kafka.session.timeout.ms` is ignored", "`kafka.group.id` is ignored"),
     ),
     documented(
@@ -192,6 +193,7 @@ sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule require
   username="client@myproject.iam.gserviceaccount.com" \
   password="ewogICJ0eXBlIjogInNlcnZpY2VfYWNjb3VudCIsCn0K==";
 """,
+        is_run=True,
     ),
     documented(
         (
@@ -313,6 +315,6 @@ ssl.keystore.key=-----BEGIN PRIVATE KEY-----\nKAFKA_CLIENT_CERT_KEY\n-----END PR
 ssl.endpoint.identification.algorithm=
 """,
         is_run=True,
-        warnings=("disables host name verification",),
+        warnings=("`kafka.ssl.endpoint.identification.algorithm` disables host name verification",),
     ),
 )

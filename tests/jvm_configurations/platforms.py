@@ -29,7 +29,6 @@ _CLOUDERA: Final = (
     "https://blog.cloudera.com/how-to-configure-clients-to-connect-to-apache-kafka-clusters-securely-part-1-kerberos/",
 )
 
-_GSSAPI: Final = "`pip install 'pyspark-kafka-direct[kerberos]'` on the driver and the executors"
 
 PLATFORMS: Final[tuple[JvmConfiguration, ...]] = (
     documented(
@@ -47,7 +46,7 @@ sasl.mechanism=GSSAPI
 sasl.kerberos.service.name=kafka
 """,
         is_run=True,
-        needs=_GSSAPI,
+        needs="the extra `kerberos`",
     ),
     documented(
         _KAFKA_OAUTH,
@@ -132,7 +131,7 @@ ssl.truststore.location=/opt/cloudera/security/jks/truststore.jks
 sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true;
 """,
         is_run=True,
-        needs=_GSSAPI,
+        needs="the extra `kerberos`",
     ),
     documented(
         _CLOUDERA,
@@ -147,7 +146,7 @@ sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required useKeyTab
 principal="alice@EXAMPLE.COM";
 """,
         is_run=True,
-        needs=_GSSAPI,
+        needs="the extra `kerberos`",
     ),
     documented(
         _STRIMZI,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -94,3 +96,10 @@ def test_names_and_pages() -> None:
     assert len(BY_NAME) == len(CONFIGURATIONS)
     assert len(CONFIGURATIONS) > 30
     assert [each.url for each in CONFIGURATIONS if not each.url.startswith("https://")] == []
+
+
+def test_needed_extras_exist() -> None:
+    extras = tomllib.loads((PAGE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = {name for each in CONFIGURATIONS for name in re.findall(r"the extra `(\w+)`", each.needs)}
+    assert named
+    assert named <= extras["optional-dependencies"].keys()
