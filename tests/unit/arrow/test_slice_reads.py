@@ -170,6 +170,21 @@ def test_losses_are_on_the_slice_and_logged(
 
 
 @pytest.mark.parametrize("threads", THREADS)
+def test_losses_of_several_ranges_of_a_partition_add_up(cluster: SliceCluster, threads: int) -> None:
+    for tp in (T0, T1, U0):
+        cluster.append_each(tp, 6)
+    ranges = [OffsetRange(*tp, first, first + 2) for tp in (T0, T1, U0) for first in (0, 2, 4)]
+    found = cluster.read(ranges, threads=threads, failOnDataLoss="false", columns=["offset"])
+    lost = {T0: 5, T1: 3, U0: 1}
+    for tp, count in lost.items():
+        cluster.delete_records(tp, count)
+    for _ in range(2):
+        assert found.to_reader().read_all().num_rows == 9
+        skipped = {tp: sum(each.offsets for each in found.losses if each[:2] == tp) for tp in lost}
+        assert skipped == lost
+
+
+@pytest.mark.parametrize("threads", THREADS)
 def test_a_deleted_topic(cluster: SliceCluster, threads: int) -> None:
     for tp in (T0, T1, U0):
         cluster.append(tp, 5)

@@ -385,6 +385,21 @@ def test_invalid_data_and_arguments(
     assert values(cluster, ["t", "u"]) == []
 
 
+@pytest.mark.parametrize("size", [1, 2, 5, 30])
+@pytest.mark.parametrize("bad", [0, 7, 29])
+def test_an_error_names_the_row_of_the_data_in_whichever_batch_it_is(
+    cluster: SliceCluster, size: int, bad: int
+) -> None:
+    times = [0.0] * bad + [-1.0] * (30 - bad)
+    unwritable = pa.table({"value": ["a"] * 30, "timestamp": times})
+    with pytest.raises(ColumnError, match=rf"The first such row is {bad}, counted from 0\."):
+        cluster.write("t", unwritable.to_batches(size))
+    partitions = pa.array([0] * bad + [2] * (30 - bad), pa.int32())
+    unknown = pa.table({"value": ["a"] * 30, "partition": partitions})
+    with pytest.raises(ColumnError, match=f"Row {bad} names partition 2"):
+        cluster.write("t", unknown.to_batches(size))
+
+
 def test_it_works_without_pyspark() -> None:
     code = (
         "import sys; sys.modules['pyspark'] = sys.modules['py4j'] = None\n"
