@@ -56,6 +56,26 @@ def test_a_read_that_nobody_waits_for_is_dropped() -> None:
     assert (len(called), kept.done()) == (2, True)
 
 
+@pytest.mark.parametrize("state", ["queued", "active", "active with known ends"])
+def test_abandoned_reads_do_not_accumulate(state: str) -> None:
+    """Also while an open transaction keeps the active reads from their ends."""
+    pending_reads = PendingReads(SYSTEM)
+    waiting = add_read_to_end(pending_reads)
+    if state != "queued":
+        assert pending_reads.activate(0)
+    if state == "active with known ends":
+        pending_reads.set_ends({tp(0): 5})
+    for _ in range(1000):
+        add_read_to_end(pending_reads)
+        pending_reads.activate(0)
+    assert retained_reads(pending_reads) <= 2
+    assert not waiting.done()
+
+
+def retained_reads(pending_reads: PendingReads) -> int:
+    return sum(len(each) for each in vars(pending_reads).values() if isinstance(each, list))
+
+
 def add_read_to_end(pending_reads: PendingReads) -> LogFuture:
     future = new_future()
     pending_reads.add_read_to_end(future)

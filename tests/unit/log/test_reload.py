@@ -124,6 +124,32 @@ def test_records_that_cannot_be_converted_are_delivered_later(
         assert sorted(cluster.delivered) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
 
 
+@pytest.mark.parametrize("failing", range(3))
+def test_all_rows_of_a_poll_are_delivered_after_an_error(
+    cluster: LogCluster, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """A poll returns several batches of a partition if they are small."""
+    convert, converted = record_callbacks.to_log_records, list[Any]()
+
+    def to_log_records(partition: TopicPartition, rows: pa.RecordBatch) -> Any:
+        converted.append(partition)
+        if len(converted) == failing + 1:
+            raise MemoryError
+        return convert(partition, rows)
+
+    monkeypatch.setattr(record_callbacks, "to_log_records", to_log_records)
+    counts = {0: 33_000, 1: 2}  # more than an Arrow batch has
+    with cluster.log_of() as log:
+        for number, count in counts.items():
+            cluster.append(tp(number), count)
+        assert isinstance(outcome(log.read_to_end()), MemoryError | None)
+        cluster.sleep(5)
+        assert outcome(log.read_to_end()) is None
+    assert converted.count(tp(0)) >= 2
+    for number, count in counts.items():
+        assert cluster.offsets(number) == list(range(count))
+
+
 @pytest.mark.parametrize("is_truncated", [False, True])
 def test_a_log_resumes_in_the_same_topic_and_epoch_after_the_topic_was_missing(
     cluster: LogCluster, is_truncated: bool
