@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import time
 from pathlib import Path
@@ -28,7 +29,10 @@ def test_listener_names_are_unique_and_known() -> None:
 
 def test_only_tls_needs_certificates() -> None:
     assert not needs_certificates(["SASL_PLAINTEXT"])
-    assert all(needs_certificates([name]) for name in ("SSL", "MTLS", "SASL_SSL"))
+    assert not needs_certificates([])
+    for names in itertools.permutations(["SASL_PLAINTEXT", "SSL", "MTLS", "SASL_SSL"], 2):
+        assert needs_certificates(names), names
+        assert needs_certificates(names[:1]) == (names[0] != "SASL_PLAINTEXT")
 
 
 def test_plaintext_always_exists_and_mutual_tls_requires_a_client_certificate() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -496,6 +497,23 @@ class TestMetrics:
         for number in (*range(100), 0, 100):
             monitor.batch_ended(report_at(10, 30, id=f"q{number}", runId=f"r{number}"), DETAILS)
         assert [monitor.lag(f"q{number}") is None for number in (0, 1, 2, 100)] == [False, True, False, False]
+
+    @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+    def test_the_maxima_of_a_group_are_those_of_all_its_sources(self, order: tuple[int, ...]) -> None:
+        monitor = Monitor()
+        for number, seconds in enumerate(("46:30", "46:40", "46:50")):
+            ends = [10 * number + 10, 40 * number + 20, 20 * number + 40]
+            sources = [
+                source({each: {"0": 0, "1": 0}}, {each: {"0": 10, "1": 5}}, {each: {"0": ends[index], "1": 10}})
+                for index, each in enumerate("abc")
+            ]
+            progress = report(*(sources[index] for index in order), started=f"2026-11-21T09:{seconds}.000Z")
+            monitor.batch_ended(progress, DETAILS)
+        lines = self.metrics(monitor)
+        assert 'kafka_consumergroup_group_max_lag{group="shop"} 90.0' in lines
+        partition_lags = [float(line.split()[-1]) for line in lines if "group_lag_seconds{" in line]
+        assert len(set(partition_lags)) > 2
+        assert f'kafka_consumergroup_group_max_lag_seconds{{group="shop"}} {max(partition_lags)}' in lines
 
     def test_a_topic_read_twice_is_one_series(self) -> None:
         one, two = (source({"t": {"0": 0}}, {"t": {"0": end}}, {"t": {"0": 30}}) for end in (20, 10))

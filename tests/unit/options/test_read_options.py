@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -293,6 +294,17 @@ def test_a_timestamp_in_seconds_gets_one_warning(option: str, text: str) -> None
     assert [warning for warning in parse(**{option: text}).warnings if "1970" in warning] == [meant]
     assert not [w for w in parse(**{option: text.replace("1764449", "1764449000")}).warnings if "1970" in w]
     assert not [w for w in parse(startingTimestamp="0").warnings if "1970" in w]
+
+
+@pytest.mark.parametrize("option", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
+def test_a_timestamp_in_seconds_is_found_among_others(option: str) -> None:
+    for others in range(1, 4):
+        for place in range(others + 1):
+            times = [1764449000000] * others
+            times.insert(place, 1764449000)
+            for topics in ({"t": dict(enumerate(times))}, {f"t{each}": {0: time} for each, time in enumerate(times)}):
+                warnings = parse(**{option: json.dumps(topics)}).warnings
+                assert [warning for warning in warnings if "1764449000 ms is a time in 1970" in warning], topics
 
 
 def test_precedence_is_timestamp_then_timestamps_then_offsets() -> None:

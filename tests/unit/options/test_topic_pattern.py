@@ -166,7 +166,7 @@ def test_all_names_share_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     pattern, slow_name = TopicPattern("^(?:a|aa)+$"), "a" * 22 + "-"
     assert pattern.occurs_in([slow_name]) == []
     with pytest.raises(PatternTimeoutError):
-        pattern.occurs_in([slow_name] * 100_000)
+        pattern.occurs_in([slow_name] * 1000)  # they take seconds
 
 
 def test_a_name_that_cannot_be_decided_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
