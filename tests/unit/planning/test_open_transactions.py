@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -139,6 +140,19 @@ def test_the_warning(transactions: dict[TopicPartition, tuple[OpenTransaction, .
     )
     assert "isolation.level=read_committed" in message
     assert "kafka-transactions.sh" in message
+
+
+def test_the_warning_names_the_producers_of_each_partition() -> None:
+    partitions = [TopicPartition(topic, number) for topic in "tu" for number in range(2)]
+    for listed in itertools.permutations(partitions, 3):
+        blocked = [BlockedPartition(tp, 10, 11 + index, 0.0) for index, tp in enumerate(listed)]
+        transactions = {tp: (OpenTransaction(7 + index, index, 10),) for index, tp in enumerate(listed)}
+        del transactions[listed[1]]
+        message = describe_blocked(blocked, transactions, 0.0)
+        since = "is blocked since 1970-01-01 00:00:00 UTC"
+        assert f"{listed[0]} {since} by producer id 7 (epoch 0): 1 offsets" in message
+        assert f"{listed[1]} {since}: 2 offsets" in message
+        assert f"{listed[2]} {since} by producer id 9 (epoch 2): 3 offsets" in message
 
 
 def test_the_warning_lists_a_few_partitions() -> None:

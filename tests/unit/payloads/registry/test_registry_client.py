@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import json
 import pickle
@@ -410,6 +411,26 @@ def test_the_cache_is_bounded_by_the_size_of_its_values(monkeypatch: pytest.Monk
     assert cached("d" * 101) == [False, False, False, True], "the newest value stays, even if it is larger"
     assert cached("a" * 60) == [True, False, False, False]
     assert cached("b" * 40) == [True, True, False, False]
+
+
+@pytest.mark.parametrize("outcomes", [(None,), (SchemaNotFoundError,), (SchemaError,), (None, SchemaNotFoundError)])
+def test_the_cache_is_bounded_by_the_number_of_its_entries(
+    monkeypatch: pytest.MonkeyPatch, outcomes: tuple[type[Exception] | None, ...]
+) -> None:
+    """Values and errors are entries."""
+    monkeypatch.setattr(single_flight_cache, "_MAX_ENTRIES", 10)
+    cache = SingleFlightCache[int](RealSystem(), lambda _: 1)
+
+    def fetch(key: int) -> int:
+        error = outcomes[key % len(outcomes)]
+        if error is not None:
+            raise error("no value")
+        return key
+
+    for key in range(50):
+        with contextlib.suppress(SchemaError, SchemaNotFoundError):
+            cache.get(key, functools.partial(fetch, key), 1.0)
+        assert [each for each in range(50) if cache.has(each)] == list(range(max(key - 9, 0), key + 1))
 
 
 class Batch:
