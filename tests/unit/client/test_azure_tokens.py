@@ -49,7 +49,8 @@ def identities(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpService]:
             return 400, json.dumps({"statusCode": 400, "message": "AADSTS500011: the principal hunter2 was not found"})
         expires_on = int(time.time()) + LIFETIME
         token = f"{resource}-{len(service.requests)}"
-        return 200, json.dumps({"access_token": token, "expires_on": str(expires_on), "token_type": "Bearer"})
+        content = {"access_token": token, "expires_on": str(expires_on), "resource": resource, "token_type": "Bearer"}
+        return 200, json.dumps(content)
 
     with HttpService(respond) as service:
         monkeypatch.setenv("IDENTITY_ENDPOINT", f"{service.url}/msi/token")

@@ -106,6 +106,7 @@ def _session(source: AwsTokens) -> Any:
     session = botocore.session.Session(profile=source.profile)
     # Instance metadata rejects requests while many processes start. botocore's default is a single attempt.
     session.set_config_variable("metadata_service_num_attempts", source.max_retries + 1)
+    session.set_config_variable("sts_regional_endpoints", "regional")  # older versions prefer the global endpoint
     if session.get_config_variable("region") is None:  # a profile can assume a role, whose STS needs a region
         session.set_config_variable("region", source.region)
     return session
