@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # A command such as the creation of a view shows the options of its relation. Spark redacts options whose name or value
 # looks like a password, but neither a private key in PEM text nor the user and password of a schema registry: the
 # documentation recommends this setting.
-REDACTED = "(?i)url|keystore[.]key|key[.]pem|user[.]info"
+REDACTED = "(?i)url|keystore[.]key|key[.]pem|passphrase|user[.]info"
 
 PAGES = [
     "jobs/",

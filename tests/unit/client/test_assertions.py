@@ -74,7 +74,7 @@ def send(endpoint: Endpoint, grant: Grant, system: System = SYSTEM, **more: Any)
     assert token.value == Secret("abc")
     headers, body = endpoint.requests[-1]
     assert "Authorization" not in headers
-    return dict(parse_qsl(body, strict_parsing=True))
+    return dict(parse_qsl(body, keep_blank_values=True, strict_parsing=True))
 
 
 def verified(assertion: str, key: Any, algorithm: str = "RS256", audience: str | None = None) -> dict[str, Any]:

@@ -234,6 +234,17 @@ def test_a_request_that_hangs_takes_no_time_from_the_next_one(
     assert len(system.threads) == 2
 
 
+def test_requests_that_hang_are_forgotten_after_a_minute(provider: Callable[[str], OAuthSettings]) -> None:
+    oauth, system = provider("def make(): return lambda: 'abc'"), ControlledThreads()
+    for _ in range(3):
+        with pytest.raises(BrokerTimeoutError):
+            retrieve_token(oauth, Deadline.after(1.0, system=system), BROKER)
+    assert len(system.threads) == 2
+    system.now += 60.0
+    system.run_in_wait = 2
+    assert retrieve_token(oauth, Deadline.after(1.0, system=system), BROKER).value == Secret("abc")
+
+
 REFRESHED = (
     "numbers, failing = iter(range(1, 100)), []\n"
     "def make():\n"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.options.security_settings import Grant
 
-URL = "https://idp.example.com/token"
+URL = "https://idp.example.com/oauth2/token"
 PACKAGE = "org.apache.kafka.common.security.oauthbearer."
 RETRIEVER = "sasl.oauthbearer.jwt.retriever.class"
 GRANT = "sasl.oauthbearer.grant.type"
@@ -199,7 +199,7 @@ def test_errors_about_assertions(options: Mapping[str, str], expected: str) -> N
         "/etc/kafka/./private.key.file",
         "//etc/kafka/template.file",
         "file:///etc/kafka/file",
-        "/idp.example.com/token",
+        "/oauth2/token",
         "/etc/my%20key",
     ],
 )
