@@ -54,6 +54,16 @@ LOGINS: dict[str, tuple[str, dict[str, str]]] = {
         'oauth.token.endpoint.uri="ENDPOINT" oauth.ssl.truststore.location="CA";',
         {"kafka.sasl.login.callback.handler.class": STRIMZI},
     ),
+    "OAUTHBEARER by assertion": (
+        f'{OAUTH} required ssl.truststore.location="CA";',
+        {
+            URL: "ENDPOINT",
+            "kafka.sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
+            "kafka.sasl.oauthbearer.assertion.algorithm": "ES256",
+            "kafka.sasl.oauthbearer.assertion.private.key.pem": "PEM",
+            "kafka.sasl.oauthbearer.assertion.private.key.passphrase": KEY_PASSWORD,
+        },
+    ),
     "SCRAM-SHA-512": (f'{SCRAM} required username="carol" password="{WRONG}";', {}),
     "PLAIN with the wrong password of a store": (
         f'{PLAIN} required username="carol" password="{WRONG}";',
@@ -84,6 +94,7 @@ def test_spark_shows_no_secret(
     (tmp_path / "events").mkdir()
     endpoint = TokenEndpoint(certificates, rejects=True)
     files = {"ENDPOINT": endpoint.url, "CA": str(certificates.ca), "KEYSTORE": str(java_keystore(certificates))}
+    files["PEM"] = options["kafka.ssl.keystore.key"]
     others = [_options(login, options["subscribe"], kafka, files) for login in LOGINS]
     (tmp_path / "options.json").write_text(
         json.dumps([options, {**options, "kafka.sasl.jaas.config": _login(WRONG)}, *others]), encoding="utf-8"
@@ -111,7 +122,8 @@ def test_spark_shows_no_secret(
     assert b"AuthenticationError" in app.stdout
     assert b" DEBUG " in app.stderr
     assert app.stdout.count(b"AuthenticationError") > 1, "the batch, and the stream"
-    assert app.stdout.count(b"invalid_client") == 2, "both requests to the token endpoint"
+    assert app.stdout.count(b"invalid_client") == 3, "all requests to the token endpoint"
+    (assertion,) = [form["assertion"][0] for form in endpoint.forms if "assertion" in form]
     assert b"daemon" in outputs["processes"], "Python workers"
     assert b'"numInputRows"' in app.stdout or b"'numInputRows'" in app.stdout
     assert b"Streaming Query" in outputs["StreamingQuery/"]
@@ -122,6 +134,7 @@ def test_spark_shows_no_secret(
     key = [line for line in options["kafka.ssl.keystore.key"].splitlines() if len(line) > 40]
     secrets = [CAROL.password, WRONG, KEY_PASSWORD, *key]
     secrets += [base64.b64encode(each.encode()).decode() for each in (CAROL.password, WRONG)]
+    secrets += [assertion, assertion.rpartition(".")[2]]
     secrets += [*OTHER_SECRETS, base64.b64encode(f"client:{CLIENT_SECRET}".encode()).decode()]
     for name, output in outputs.items():
         for secret in secrets:
