@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.sessions import SparkSessions
+from tests.kerberos.clients import MODULE
 from tests.kerberos.kdc import REALM, Kdc, missing_requirements
 from tests.shards.brokers import FEW_THREADS, new_kafka
+
+from pyspark_kafka_direct.broker.probe import free_ports
+from pyspark_kafka_direct.client.security import kerberos_login
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +23,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 SKEW = 3600
 """Seconds that the clock of the second KDC is ahead."""
 
@@ -50,6 +53,18 @@ def krb5_conf(kdc: Kdc) -> Iterator[Path]:
         patch.setenv("KRB5_CONFIG", str(path))
         patch.setenv("KRB5CCNAME", f"FILE:{kdc.folder}/no-default-cache")
         yield path
+
+
+@pytest.fixture(autouse=True)
+def _new_logins() -> None:
+    """Forget the logins of other tests."""
+    kerberos_login._login.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def dead_krb5_conf(kdc: Kdc) -> Path:
+    """A configuration with a port at which nothing listens."""
+    return kdc.client_config("dead", free_ports(1)[0])
 
 
 @pytest.fixture(scope="session")
