@@ -16,7 +16,7 @@ from pyspark_kafka_direct.broker.probe import free_ports
 from pyspark_kafka_direct.client.security import kerberos_login
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ def alice(kdc: Kdc) -> Path:
 
 
 @contextmanager
-def start_kafka(krb5_conf: Path, keytab: Path, **properties: str) -> Iterator[EmbeddedKafka]:
+def start_kafka(krb5_conf: Path, keytab: Path, properties: Mapping[str, str]) -> Iterator[EmbeddedKafka]:
     """A broker whose SASL listeners offer GSSAPI, with and without TLS."""
     login = f'{MODULE} required useKeyTab=true storeKey=true keyTab="{keytab}" principal="kafka/localhost@{REALM}";'
     listeners = ("sasl_plaintext", "sasl_ssl")
@@ -82,7 +82,7 @@ def start_kafka(krb5_conf: Path, keytab: Path, **properties: str) -> Iterator[Em
     kerberos["sasl.kerberos.service.name"] = "kafka"
     kerberos |= {f"listener.name.{name}.gssapi.sasl.jaas.config": login for name in listeners}
     kafka = new_kafka(
-        security=["SASL_PLAINTEXT", "SASL_SSL"], authorizer=True, properties=FEW_THREADS | kerberos | properties
+        security=["SASL_PLAINTEXT", "SASL_SSL"], authorizer=True, properties={**FEW_THREADS, **kerberos, **properties}
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", f"-Djava.security.krb5.conf={krb5_conf}")
@@ -94,7 +94,7 @@ def start_kafka(krb5_conf: Path, keytab: Path, **properties: str) -> Iterator[Em
 @pytest.fixture(scope="session")
 def kafka(krb5_conf: Path, broker_keytab: Path) -> Iterator[EmbeddedKafka]:
     """The broker of most tests."""
-    with start_kafka(krb5_conf, broker_keytab) as kafka:
+    with start_kafka(krb5_conf, broker_keytab, {}) as kafka:
         yield kafka
 
 

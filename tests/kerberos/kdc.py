@@ -112,6 +112,13 @@ class Kdc:
         self.admin("addprinc", "-randkey", *options, principal)
         return self.new_key(principal)
 
+    def foreign_keytab(self, principal: str) -> Path:
+        """Return a keytab with a key of another realm's principal."""
+        path = self.folder / f"{principal}.keytab"
+        commands = f"addent -password -p {principal} -k 1 -e aes256-cts\nsecret\nwkt {path}\n"
+        self._run("ktutil", commands=commands)
+        return path
+
     def new_key(self, principal: str) -> Path:
         """Change the key of a principal, and return a new keytab, which does not have the old keys."""
         path = self.folder / f"{principal.replace('/', '-')}.{time.monotonic_ns()}.keytab"
@@ -142,9 +149,10 @@ class Kdc:
                     raise
                 time.sleep(0.02)
 
-    def _run(self, *command: str) -> None:
+    def _run(self, *command: str, commands: str = "") -> None:
+        environment = self._environment(self.port)
         result = subprocess.run(
-            command, env=self._environment(self.port), capture_output=True, text=True, timeout=_LIMIT
+            command, env=environment, input=commands, capture_output=True, text=True, timeout=_LIMIT
         )
         is_error = result.returncode or " while " in result.stderr  # kadmin.local always succeeds
         assert not is_error, f"{command}: {result.stdout} {result.stderr}"
