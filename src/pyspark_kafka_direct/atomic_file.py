@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write_atomically(file: Path, text: str) -> None:
-    """Write a file, or leave the one that exists as it is."""
+def write_atomically(file: Path, text: str, *, private: bool = False) -> None:
+    """Write a file, or leave the one that exists as it is; only its owner can read a private one."""
     temporary_file = file.with_name(f"{file.name}.{uuid.uuid4().hex}.new")
     try:
-        temporary_file.write_text(text)
+        descriptor = os.open(temporary_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
+        with open(descriptor, "w", encoding="utf-8") as content:
+            content.write(text)
         os.replace(temporary_file, file)
     except BaseException:
         temporary_file.unlink(missing_ok=True)

@@ -10,13 +10,14 @@ from pyspark_kafka_direct.options.subscription import SubscribePatternStrategy
 from pyspark_kafka_direct.planning.subscription import SelectedPartitions, restrict_to_existing, select_partitions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyspark_kafka_direct.client.cluster_client import TopicMetadata
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options.settings import ReadSettings
     from pyspark_kafka_direct.options.subscription import SubscriptionStrategy
+    from pyspark_kafka_direct.options.token_clusters import TokenCluster
 
 
 def open_cluster(settings: ReadSettings, pool: ConnectionPool | None = None) -> ClusterClient:
@@ -30,16 +31,20 @@ def open_cluster(settings: ReadSettings, pool: ConnectionPool | None = None) -> 
     )
 
 
-def open_stream_cluster(options: Mapping[str, str]) -> ClusterClient:
+def open_stream_cluster(options: Mapping[str, str], token_clusters: Sequence[TokenCluster] = ()) -> ClusterClient:
     """Return a client for a stream from the options of its source, as Spark stores them."""
     from pyspark_kafka_direct.options.read_options import parse_stream_options
 
-    return open_cluster(parse_stream_options(options))
+    return open_cluster(parse_stream_options(options, token_clusters))
 
 
-def fetch_end_offsets(options: Mapping[str, str], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+def fetch_end_offsets(
+    options: Mapping[str, str],
+    partitions: Collection[TopicPartition],
+    token_clusters: Sequence[TokenCluster] = (),
+) -> dict[TopicPartition, int]:
     """Return where the logs of a stream end: the high watermarks, with any isolation level."""
-    return open_stream_cluster(options).offsets(dict.fromkeys(partitions, LATEST))
+    return open_stream_cluster(options, token_clusters).offsets(dict.fromkeys(partitions, LATEST))
 
 
 def fetch_topics(

@@ -55,8 +55,11 @@ def recover_checkpoint(
     from pyspark_kafka_direct.options.sink_options import parse_sink_options
     from pyspark_kafka_direct.producer.file_systems import mask_secrets
     from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
+    from pyspark_kafka_direct.spark.delegation_tokens import session_token_clusters
 
-    parsed = parse_sink_options({"deliveryGuarantee": "exactly-once", **options}, streaming=True)
+    parsed = parse_sink_options(
+        {"deliveryGuarantee": "exactly-once", **options}, session_token_clusters(spark), streaming=True
+    )
     if parsed.delivery_guarantee != "exactly-once":
         raise OptionError(
             f"deliveryGuarantee is {parsed.delivery_guarantee!r}: only exactly-once queries need recover_checkpoint"

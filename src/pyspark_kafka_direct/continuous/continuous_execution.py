@@ -35,7 +35,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
     TransientBrokerError,
 )
-from pyspark_kafka_direct.options.security_settings import Secret
+from pyspark_kafka_direct.options.security_settings import TOKENS, Secret
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 from pyspark_kafka_direct.spark.offset_committer import GroupOffsetCommitter
 from pyspark_kafka_direct.spark.query_reports import BatchReport, QueryReporter, session_id
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options.continuous_query import ContinuousSettings
+    from pyspark_kafka_direct.options.security_settings import DelegationTokenLogin
     from pyspark_kafka_direct.options.settings import ReadSettings
     from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
     from pyspark_kafka_direct.spark.offset_committer import RunOffsetCommitter
@@ -74,6 +75,7 @@ class QueryDefinition:
     decoded: DecodedColumns | None  # None: keys and values are bytes
     functions: tuple[MapFunction, ...]  # none: write the records unchanged
     delivery: SinkDelivery
+    token_logins: frozenset[DelegationTokenLogin] = frozenset()  # of the tasks
 
 
 class ContinuousExecution:
@@ -114,6 +116,7 @@ class ContinuousExecution:
         self._assignment: TaskAssignment = ()  # of the last run
         self._committed_offsets: Mapping[TopicPartition, int] = {}  # of the run's last epoch, at first of its start
         self._discovery: PartitionDiscovery | None = None  # of the run
+        self._serials_of_tasks: set[tuple[str, int]] = set()  # of the delegation tokens
         self._epoch_started_at = 0.0
         info = state.query_info
         self._reporter = QueryReporter(info.id, info.run_id, info.name, session_id(spark))
@@ -271,6 +274,7 @@ class ContinuousExecution:
             self._settings.discovery_interval,
             end_run,
             self._system,
+            is_token_replaced=lambda: self._token_serials() != self._serials_of_tasks,
         )
         discovery.latest = self._planner.latest  # until its first check
         discovery.start()
@@ -284,7 +288,13 @@ class ContinuousExecution:
         self._state.set_status(f"Waiting for the brokers: {error}", active=False)
         self._state.wait_for_stop(_BROKER_RETRY_SECONDS)
 
+    def _token_serials(self) -> set[tuple[str, int]]:
+        """Return which delegation tokens the tasks of a new run get."""
+        states = {login.cluster: TOKENS.state(login) for login in self._definition.token_logins}
+        return {(cluster, state.token.serial) for cluster, state in states.items() if state.token is not None}
+
     def _create_run(self, tasks: int) -> QueryRun:
+        self._serials_of_tasks = self._token_serials()  # before the job is pickled with the tokens
         run_plan = RunPlan(
             run=new_id(self._system),
             secret=Secret(self._system.nonce()),

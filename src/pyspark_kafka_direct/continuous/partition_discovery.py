@@ -1,4 +1,4 @@
-"""Detects new and deleted partitions in a background thread while a run reads."""
+"""Detects new and deleted partitions, and replaced delegation tokens, in a background thread while a run reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger("pyspark_kafka_direct.continuous")
 
 
 class PartitionDiscovery:
-    """Checks the partitions of one run periodically, and ends the run if they change."""
+    """Checks the partitions of one run periodically, and ends the run if they change or a token was replaced."""
 
     def __init__(
         self,
@@ -32,6 +32,8 @@ class PartitionDiscovery:
         interval: float,  # seconds
         end_run: Callable[[], None],
         system: System,
+        *,
+        is_token_replaced: Callable[[], bool] = lambda: False,
     ) -> None:
         self.latest: Mapping[TopicPartition, int] = {}  # end offsets at the last check
         self.error: KafkaDirectError | None = None  # why the last check failed
@@ -40,6 +42,7 @@ class PartitionDiscovery:
         self._interval = interval
         self._end_run = end_run
         self._system = system
+        self._is_token_replaced = is_token_replaced
         self._close_condition = system.condition()
         self._closed = False
 
@@ -55,6 +58,10 @@ class PartitionDiscovery:
     def _run(self) -> None:
         previous_changes: PartitionChanges | None = None
         while self._wait():
+            if self._is_token_replaced():
+                _log.info("The query restarts because its tasks need a new delegation token.")
+                self._end_run()
+                return
             try:
                 current_partitions = self._offset_reader.assigned(strict=False).partitions
                 self.latest = self._offset_reader.offsets(dict.fromkeys(self._partitions & current_partitions, LATEST))

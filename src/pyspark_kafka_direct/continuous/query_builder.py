@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.continuous.sink_delivery import SinkDelivery
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options.continuous_query import ContinuousSettings
-    from pyspark_kafka_direct.options.settings import ReadSettings
+    from pyspark_kafka_direct.options.security_settings import DelegationTokenLogin
+    from pyspark_kafka_direct.options.settings import ConnectionSettings, ReadSettings
     from pyspark_kafka_direct.options.subscription import SubscriptionStrategy
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
@@ -61,6 +62,7 @@ def continuous_query(spark: SparkSession) -> ContinuousQueryBuilder:
 class _QueryOutput:
     description: str  # of the sink, in progress reports
     create_delivery: Callable[[ReadSettings, CheckpointLogs, ContinuousSettings, ConnectionPool], SinkDelivery]
+    token_login: DelegationTokenLogin | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -98,11 +100,13 @@ class ContinuousQueryBuilder:
             OptionError: An option is invalid, or the output was set before.
         """
         from pyspark_kafka_direct.options.read_options import parse_continuous_options
+        from pyspark_kafka_direct.spark.delegation_tokens import session_token_clusters
 
         if self._output is not None:
             raise OptionError("call read(...) before the output, because the output may use the input's connection")
         read_options = options_as_strings(options, keywords)
-        parse_continuous_options(read_options)  # only to raise errors here; `start` parses them again
+        # Only to raise errors here; `start` parses them again.
+        parse_continuous_options(read_options, session_token_clusters(self._spark))
         return replace(self, _read_options=read_options)
 
     def select(self, *columns: str) -> ContinuousQueryBuilder:
@@ -180,6 +184,7 @@ class ContinuousQueryBuilder:
         from pyspark_kafka_direct.continuous.sink_delivery import kafka_delivery
         from pyspark_kafka_direct.options.option_messages import warn_once
         from pyspark_kafka_direct.options.sink_options import parse_sink_options
+        from pyspark_kafka_direct.spark.delegation_tokens import session_token_clusters
 
         if self._read_options is None:
             raise OptionError("call read(...) before to_kafka(...), which uses the connection of the input")
@@ -187,13 +192,14 @@ class ContinuousQueryBuilder:
         if topic is not None:  # the argument overrides the option, however its name is written
             sink_options = {name: value for name, value in sink_options.items() if name.lower() != "topic"}
             sink_options["topic"] = topic
-        parsed = parse_sink_options(with_input_connection(self._read_options, sink_options), streaming=True)
+        all_options = with_input_connection(self._read_options, sink_options)
+        parsed = parse_sink_options(all_options, session_token_clusters(self._spark), streaming=True)
         for warning in parsed.warnings:
             warn_once(warning)
         has_timeout_option = _TRANSACTION_TIMEOUT_OPTION in {name.lower() for name in sink_options}
         create_delivery = partial(kafka_delivery, parsed, has_timeout_option=has_timeout_option)
         target = f"topic {parsed.topic}" if parsed.topic is not None else "topics of the topic column"
-        return replace(self, _output=_QueryOutput(f"Kafka[{target}]", create_delivery))
+        return replace(self, _output=_QueryOutput(f"Kafka[{target}]", create_delivery, _token_login(parsed.connection)))
 
     def foreach_batch(self, function: Callable[[pa.RecordBatch], None]) -> ContinuousQueryBuilder:
         """Call a function with each batch, in the tasks.
@@ -311,6 +317,7 @@ class ContinuousQueryBuilder:
         from pyspark_kafka_direct.options.read_options import parse_continuous_options
         from pyspark_kafka_direct.payloads.spark.payload_schema import decoded_columns
         from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
+        from pyspark_kafka_direct.spark.delegation_tokens import session_token_clusters
 
         spark: Any = self._spark
         if self._read_options is None:
@@ -319,17 +326,19 @@ class ContinuousQueryBuilder:
             raise OptionError(
                 "the query has no output: call to_kafka(...), foreach_batch(...) or to(...) before start(...)"
             )
-        read_settings = parse_continuous_options(self._read_options)
+        read_settings = parse_continuous_options(self._read_options, session_token_clusters(self._spark))
         logs = open_logs()
         columns = self._columns or tuple(
             name for name in _RECORD_COLUMNS if name != "headers" or read_settings.source.include_headers
         )
+        logins = (_token_login(read_settings.connection), self._output.token_login)
         definition = QueryDefinition(
             read_settings=read_settings,
             columns=columns,
             decoded=decoded_columns(columns, with_reader_schemas(read_settings.payloads)),
             functions=self._functions,
             delivery=self._output.create_delivery(read_settings, logs, settings, pool),
+            token_logins=frozenset(login for login in logins if login is not None),
         )
         _check_speculation(spark.sparkContext.getConf().get("spark.speculation"))
         _check_picklable(definition.functions, "the function of map_batches()")
@@ -351,6 +360,10 @@ class ContinuousQueryBuilder:
             stop_timeout=2 * settings.epoch_timeout + _CANCEL_MARGIN_SECONDS,
             system=pool.system,
         )
+
+
+def _token_login(connection: ConnectionSettings) -> DelegationTokenLogin | None:
+    return None if connection.security.sasl is None else connection.security.sasl.token_login
 
 
 def _check_callable(function: object, where: str) -> None:

@@ -13,6 +13,7 @@ from pyspark_kafka_direct.options.sink_options import parse_sink_options
 from pyspark_kafka_direct.planning.commit_decision import second_write_reason
 from pyspark_kafka_direct.producer.file_systems import masked_repr
 from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
+from pyspark_kafka_direct.spark.token_file import token_clusters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +39,7 @@ def foreach_batch_writer(options: Mapping[str, str]) -> Callable[[DataFrame, int
             is not possible: over Spark Connect, and in another thread than the one in which Spark calls it.
     """
     write_options = dict(options)
-    parsed = parse_sink_options(write_options, streaming=False)
+    parsed = parse_sink_options(write_options, token_clusters(), streaming=False)
     exactly_once = parsed.delivery_guarantee == "exactly-once"
     sink = (parsed.connection.bootstrap_string, parsed.sink_state_topic, str(parsed.transactional_id_prefix))
 

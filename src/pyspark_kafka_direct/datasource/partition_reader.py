@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.consumer.range_task import RangeTask
     from pyspark_kafka_direct.datasource.kept_plan import KeptPlan
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
+    from pyspark_kafka_direct.options.security_settings import DelegationTokenLogin
     from pyspark_kafka_direct.options.settings import ReadSettings
 
 
 @dataclass(frozen=True)
 class KafkaInputPartition(InputPartition):
     task: RangeTask
+    # Pickled with the newest token. Spark pickles the reader of a stream only once, but partitions in each batch.
+    token_login: DelegationTokenLogin | None = None
 
 
 class KafkaPartitionReader(NamedTuple):

@@ -47,8 +47,9 @@ class KafkaSourceProvider(DataSource):
 
     def schema(self) -> StructType:
         from pyspark_kafka_direct.options.read_options import parse_columns
+        from pyspark_kafka_direct.spark.token_file import token_clusters
 
-        include_headers, payloads = parse_columns(dict(self.options))
+        include_headers, payloads = parse_columns(dict(self.options), token_clusters())
         columns = kafka_schema(include_headers)
         if not payloads.decodes:
             return columns
@@ -63,8 +64,9 @@ class KafkaSourceProvider(DataSource):
         from pyspark_kafka_direct.options.read_options import parse_batch_options
         from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
         from pyspark_kafka_direct.spark.spark_versions import spark_features
+        from pyspark_kafka_direct.spark.token_file import token_clusters
 
-        settings = parse_batch_options(dict(self.options))
+        settings = parse_batch_options(dict(self.options), token_clusters())
         for warning in settings.warnings:
             warn_once(warning)
         features = spark_features()
@@ -84,8 +86,9 @@ class KafkaSourceProvider(DataSource):
         from pyspark_kafka_direct.options.read_options import parse_stream_options
         from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
         from pyspark_kafka_direct.spark.spark_versions import spark_features
+        from pyspark_kafka_direct.spark.token_file import token_clusters
 
-        settings = parse_stream_options(dict(self.options))
+        settings = parse_stream_options(dict(self.options), token_clusters())
         columns = read_schema(schema, with_reader_schemas(settings.payloads, schema))
         if spark_features().has_read_limits:
             from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
@@ -100,8 +103,9 @@ class KafkaSourceProvider(DataSource):
         from pyspark_kafka_direct.errors import OptionError
         from pyspark_kafka_direct.options.option_messages import warn_once
         from pyspark_kafka_direct.options.sink_options import parse_sink_options
+        from pyspark_kafka_direct.spark.token_file import token_clusters
 
-        settings = parse_sink_options(dict(self.options), streaming=False)
+        settings = parse_sink_options(dict(self.options), token_clusters(), streaming=False)
         if overwrite:
             raise OptionError(
                 "mode overwrite is not supported, because records of a topic cannot be replaced; use mode append"
@@ -115,8 +119,9 @@ class KafkaSourceProvider(DataSource):
         from pyspark_kafka_direct.datasource.writers import stream_writer
         from pyspark_kafka_direct.options.option_messages import warn_once
         from pyspark_kafka_direct.options.sink_options import parse_sink_options
+        from pyspark_kafka_direct.spark.token_file import token_clusters
 
-        settings = parse_sink_options(dict(self.options), streaming=True)
+        settings = parse_sink_options(dict(self.options), token_clusters(), streaming=True)
         for warning in settings.warnings:
             warn_once(warning)
         return stream_writer(settings, schema, self._checkpoint(), starting=not self._unpickled)

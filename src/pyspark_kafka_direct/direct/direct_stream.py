@@ -31,6 +31,7 @@ from pyspark_kafka_direct.direct.streaming_context import (
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.spark_conf import assume_consecutive as assume_consecutive_of
 from pyspark_kafka_direct.options.spark_conf import warn_of_ignored_properties
+from pyspark_kafka_direct.spark.delegation_tokens import start_delegation_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -252,6 +253,7 @@ def create_direct_stream(
         value_decoder=value_decoder,
         assume_consecutive=assume_consecutive_of(conf) if assume_consecutive is None else assume_consecutive,
     )
+    start_delegation_tokens(ssc.sparkContext)
     stream = CheckpointedStream(uuid.uuid4().hex, spec, create_rate_controller(conf, interval_ms))
     try:
         stream.start()

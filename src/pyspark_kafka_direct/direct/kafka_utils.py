@@ -21,6 +21,7 @@ from pyspark_kafka_direct.planning.offset_reader import (
     contradicting_metadata_error,
     contradiction_pause,
 )
+from pyspark_kafka_direct.spark.delegation_tokens import start_delegation_tokens
 from pyspark_kafka_direct.spark.stack_traces import without_stack_trace
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ class KafkaUtils:
         ranges = _checked_ranges(offsetRanges)
         check_decoders(keyDecoder, valueDecoder)
         preferred_hosts(locationStrategy, {})  # raises if it is not a location strategy, before any request
-        parameters = parse_kafka_params(kafkaParams() if callable(kafkaParams) else kafkaParams, "rdd")
+        params = kafkaParams() if callable(kafkaParams) else kafkaParams
+        parameters = parse_kafka_params(params, "rdd", start_delegation_tokens(sc))
         cluster = ClusterClient(parameters.connection)
         partitions = sorted({offset_range.topic_partition for offset_range in ranges})
         topics = _fetch_topics(cluster, partitions, confirm_missing=parameters.fetch.fail_on_data_loss)

@@ -33,6 +33,7 @@ from pyspark_kafka_direct.planning.offset_reader import (
     contradiction_pause,
 )
 from pyspark_kafka_direct.planning.offset_resolution import look_up_starts, positions_at
+from pyspark_kafka_direct.spark.token_file import token_clusters
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -74,7 +75,7 @@ def create_stream_client(strategy: ConsumerStrategy, pool: ConnectionPool) -> St
 
     The pool must not be shared, because ``close`` closes it.
     """
-    parameters = parse_kafka_params(strategy.executor_params)
+    parameters = parse_kafka_params(strategy.executor_params, token_clusters=token_clusters())
     if parameters.group_id is None:
         warn_once(
             "group.id is not set: the stream does not start at committed offsets, and commitAsync and commitSync fail. "

@@ -24,6 +24,7 @@ from pyspark_kafka_direct.direct.stop_hooks import hook_stop
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import offset_ranges_to_json
 from pyspark_kafka_direct.options.spark_conf import poll_timeout_ms
+from pyspark_kafka_direct.spark.delegation_tokens import start_delegation_tokens
 from pyspark_kafka_direct.spark.query_reports import QueryReporter
 from pyspark_kafka_direct.spark.spark_versions import changed_spark_error, check_internal_class
 from pyspark_kafka_direct.spark.stack_traces import hide_stack_traces
@@ -71,6 +72,7 @@ class StreamingContextBinding:
         self._scheduler = ssc._jssc.ssc().scheduler()
         self._remember_ms: int | None = None  # how long Spark keeps RDDs; None until the graph runs
         self._poll_timeout_ms = poll_timeout_ms(ssc.sparkContext.getConf())
+        start_delegation_tokens(ssc.sparkContext)  # of a restored stream, whose client connects with its first batch
         if stream.controller is not None:
             stream.controller.listen_to(ssc, self._input_id)
         self._name = f"Kafka 0.10 direct stream [{self._input_id}]"

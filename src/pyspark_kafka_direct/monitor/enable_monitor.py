@@ -25,6 +25,7 @@ from pyspark_kafka_direct.monitor.query_details import (
 )
 from pyspark_kafka_direct.monitor.query_monitor import Monitor
 from pyspark_kafka_direct.monitor.query_status import WriteTracker
+from pyspark_kafka_direct.spark.delegation_tokens import start_delegation_tokens
 from pyspark_kafka_direct.spark.listener_files import create_shared_folder
 from pyspark_kafka_direct.spark.loss_channel import LossReceiver
 from pyspark_kafka_direct.spark.query_reports import add_monitor, session_id
@@ -66,15 +67,23 @@ def enable(spark: SparkSession) -> Monitor:
     session, before its queries start; further calls return the same monitor. It costs a query a few
     milliseconds at its start, and its errors never affect a query.
 
+    It also obtains and renews the delegation tokens that the Spark configuration asks for
+    (``spark.kafka.clusters.*``), for all queries of the application.
+
     Args:
         spark: The session.
 
     Returns:
         The monitor of the session.
+
+    Raises:
+        OptionError: A property ``spark.kafka.clusters.*`` is invalid.
     """
     with _lock:
         session = session_id(spark)
         if session not in _monitors:
+            if getattr(spark, "_jsparkSession", None) is not None:
+                start_delegation_tokens(spark.sparkContext)
             folder = create_shared_folder(spark)  # None with Spark Connect: then nothing is shared with planners
             committer = None if folder is None else GroupCommitter(folder, groups=_group_commits)
             measurement_writer = None if folder is None else MeasurementWriter(folder)

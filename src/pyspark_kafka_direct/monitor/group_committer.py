@@ -159,9 +159,10 @@ class _CommittedRun:
 def _parse_commit_group(options: Mapping[str, str]) -> CommitGroup | None:
     """Return the group for which a source commits, if any; options are empty if the query was not found."""
     from pyspark_kafka_direct.options.read_options import parse_stream_options
+    from pyspark_kafka_direct.spark.token_file import token_clusters
 
     try:
-        return commit_group(parse_stream_options(options)) if options else None
+        return commit_group(parse_stream_options(options, token_clusters())) if options else None
     except OptionError:  # the planner rejects the query
         return None
 
@@ -169,5 +170,6 @@ def _parse_commit_group(options: Mapping[str, str]) -> CommitGroup | None:
 def _connect_group(options: Mapping[str, str], group_id: str) -> ConsumerGroup:
     from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
     from pyspark_kafka_direct.consumer.query_metadata import open_stream_cluster
+    from pyspark_kafka_direct.spark.token_file import token_clusters
 
-    return ConsumerGroup(open_stream_cluster(options), group_id)
+    return ConsumerGroup(open_stream_cluster(options, token_clusters()), group_id)

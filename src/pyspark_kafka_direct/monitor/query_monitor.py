@@ -470,5 +470,6 @@ def _fetch_source_ends(sources: Mapping[int, _MonitoredSource]) -> dict[int, Map
 
 def _fetch_end_offsets(options: Mapping[str, str], partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     from pyspark_kafka_direct.consumer.query_metadata import fetch_end_offsets
+    from pyspark_kafka_direct.spark.token_file import token_clusters
 
-    return fetch_end_offsets(options, partitions)
+    return fetch_end_offsets(options, partitions, token_clusters())

@@ -16,17 +16,22 @@ from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSe
 from pyspark_kafka_direct.options.value_types import invalid_value
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
+    from pyspark_kafka_direct.options.token_clusters import TokenCluster
 
 _ACKS: Final[dict[str | None, Literal[-1, 0, 1]]] = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _MAX_LABEL: Final = 63  # characters between the dots of a host name
 _MAX_IN_FLIGHT: Final = 5  # brokers retain the sequence numbers of this many batches (ProducerStateEntry)
 
 
-def parse_connection(parsed: ParsedConfig, warnings: list[str]) -> ConnectionSettings:
+def parse_connection(
+    parsed: ParsedConfig, warnings: list[str], token_clusters: Sequence[TokenCluster] = ()
+) -> ConnectionSettings:
     """Return the settings of connections, and add warnings."""
     try:
-        security, security_warnings = parse_security(parsed)
+        security, security_warnings = parse_security(parsed, token_clusters)
     except OptionError as error:
         unknown = chain.from_iterable(option.warnings for option in parsed.unknown.values())
         # A missing option may be given under a misspelled name, and the warning about it is not logged after an error.

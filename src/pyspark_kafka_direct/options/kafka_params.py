@@ -34,10 +34,13 @@ from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.options.value_types import invalid_value
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark_kafka_direct.options.config_option import Api
     from pyspark_kafka_direct.options.offset_specs import OffsetSpec
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
     from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings
+    from pyspark_kafka_direct.options.token_clusters import TokenCluster
 
 OffsetResetStrategy = Literal["earliest", "latest", "none"]
 
@@ -84,13 +87,15 @@ class KafkaBasedLogSettings:
     warnings: tuple[str, ...] = ()  # to log once
 
 
-def parse_kafka_params(params: Mapping[str, object], api: Api = "direct") -> KafkaParameters:
+def parse_kafka_params(
+    params: Mapping[str, object], api: Api = "direct", token_clusters: Sequence[TokenCluster] = ()
+) -> KafkaParameters:
     """Parse the ``kafkaParams`` of the direct stream or of ``createRDD``."""
     if not isinstance(params, Mapping):
         raise OptionError(f"kafkaParams must be a dict of client settings, got {type(params).__name__}")
     parsed = parse_config(params, api=api, source=ConfigSource.PARAMETER)
     warnings = list(parsed.warnings)
-    connection = parse_connection(parsed, warnings)
+    connection = parse_connection(parsed, warnings, token_clusters)
     for warning in (*warnings, *precedence_warnings(parsed, STARTING_TIMESTAMP_OPTIONS)):
         warn_once(warning)
     if parsed.get_boolean("enable.auto.commit"):

@@ -46,7 +46,7 @@ from pyspark_kafka_direct.options.subscription import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark_kafka_direct.offsets import OffsetRange
     from pyspark_kafka_direct.options.config_option import Role
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings
     from pyspark_kafka_direct.options.positions import NoMatchStrategy
     from pyspark_kafka_direct.options.subscription import SubscriptionStrategy
+    from pyspark_kafka_direct.options.token_clusters import TokenCluster
 
 _SELECTION_OPTIONS: Final = ("assign", "subscribe", "subscribePattern")
 # Lower-case names that users give to them: `topic` is the option of a write.
@@ -91,7 +92,7 @@ _REPLACED_BY_ARGUMENTS: Final = {
 }
 
 
-def parse_batch_options(options: Mapping[str, str]) -> ReadSettings:
+def parse_batch_options(options: Mapping[str, str], token_clusters: Sequence[TokenCluster] = ()) -> ReadSettings:
     """Parse the options of a batch query."""
     parsed = parse_config(options, api="batch", source=ConfigSource.OPTION)
     warnings = list(parsed.warnings)
@@ -99,7 +100,9 @@ def parse_batch_options(options: Mapping[str, str]) -> ReadSettings:
     ranges = _parse_offset_ranges(parsed)
     start, end = _parse_start_and_end(parsed, warnings)
     selection = _parse_selection(parsed) if ranges is None else _selection_from_ranges(ranges)
-    return _read_settings(parsed, warnings, selection=selection, start=start, end=end, offset_ranges=ranges)
+    return _read_settings(
+        parsed, warnings, token_clusters, selection=selection, start=start, end=end, offset_ranges=ranges
+    )
 
 
 def parse_slice_arguments(
@@ -126,7 +129,7 @@ def parse_slice_arguments(
     return _read_settings(parsed, warnings, selection=selection, start=start_spec, end=end_spec, offset_ranges=ranges)
 
 
-def parse_stream_options(options: Mapping[str, str]) -> ReadSettings:
+def parse_stream_options(options: Mapping[str, str], token_clusters: Sequence[TokenCluster] = ()) -> ReadSettings:
     """Parse the options of a streaming query."""
     parsed = parse_config(options, api="stream", source=ConfigSource.OPTION)
     warnings = list(parsed.warnings)
@@ -135,6 +138,7 @@ def parse_stream_options(options: Mapping[str, str]) -> ReadSettings:
     return _read_settings(
         parsed,
         warnings,
+        token_clusters,
         selection=_parse_selection(parsed),
         start=start,
         start_group_id=start_group_id,
@@ -143,18 +147,22 @@ def parse_stream_options(options: Mapping[str, str]) -> ReadSettings:
     )
 
 
-def parse_continuous_options(options: Mapping[str, str]) -> ReadSettings:
+def parse_continuous_options(options: Mapping[str, str], token_clusters: Sequence[TokenCluster] = ()) -> ReadSettings:
     """Parse the input options of a continuous query."""
     parsed = parse_config(options, api="continuous", source=ConfigSource.OPTION)
     warnings = list(parsed.warnings)
     start, start_group_id = _parse_stream_start(parsed, warnings)
     selection = _parse_selection(parsed)
-    return _read_settings(parsed, warnings, selection=selection, start=start, start_group_id=start_group_id)
+    return _read_settings(
+        parsed, warnings, token_clusters, selection=selection, start=start, start_group_id=start_group_id
+    )
 
 
-def _read_settings(parsed: ParsedConfig, warnings: list[str], **source: Any) -> ReadSettings:
+def _read_settings(
+    parsed: ParsedConfig, warnings: list[str], token_clusters: Sequence[TokenCluster] = (), **source: Any
+) -> ReadSettings:
     """Return the settings of a query; ``source`` has the settings that more than one option determines."""
-    connection = parse_connection(parsed, warnings)
+    connection = parse_connection(parsed, warnings, token_clusters)
     # SQL can neither start a continuous query nor give parameters.
     from_python = parsed.api == "continuous" or parsed.source is ConfigSource.PARAMETER
     selection: SubscriptionStrategy = source["selection"]
@@ -175,16 +183,18 @@ def _read_settings(parsed: ParsedConfig, warnings: list[str], **source: Any) -> 
     )
 
 
-def parse_columns(options: Mapping[str, str]) -> tuple[bool, PayloadSettings]:
+def parse_columns(
+    options: Mapping[str, str], token_clusters: Sequence[TokenCluster] = ()
+) -> tuple[bool, PayloadSettings]:
     """Parse ``includeHeaders`` and the formats of payloads, which determine the schema, before Spark starts a query.
 
     Spark does not say here whether the query is a batch or a stream. So the options have to be valid for one of them.
     """
     try:
-        settings = parse_batch_options(options)
+        settings = parse_batch_options(options, token_clusters)
     except KafkaDirectError as batch_error:
         try:
-            settings = parse_stream_options(options)
+            settings = parse_stream_options(options, token_clusters)
         except KafkaDirectError as stream_error:
             names = {OPTION_TABLE.find(ConfigSource.OPTION, name).canonical_name for name in options}
             # An option that only a batch has decides what was meant.

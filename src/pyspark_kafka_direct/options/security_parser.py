@@ -20,10 +20,16 @@ from pyspark_kafka_direct.options.security_settings import (
     SecuritySettings,
 )
 from pyspark_kafka_direct.options.tls_parser import parse_tls
+from pyspark_kafka_direct.options.token_clusters import find_token_cluster
 from pyspark_kafka_direct.options.value_types import invalid_value
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
+    from pyspark_kafka_direct.options.token_clusters import TokenCluster
+
+_LOGIN_OPTIONS: Final = ("sasl.jaas.config", "sasl.username", "sasl.password", "oauthTokenProvider")
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 
@@ -44,16 +50,30 @@ _MODULE_BY_MECHANISM: Final = {
 }
 
 
-def parse_security(parsed: ParsedConfig) -> tuple[SecuritySettings, tuple[str, ...]]:
-    """Return the security settings, and warnings about options that have no effect or weaken security."""
+def parse_security(
+    parsed: ParsedConfig, token_clusters: Sequence[TokenCluster] = ()
+) -> tuple[SecuritySettings, tuple[str, ...]]:
+    """Return the security settings, and warnings about options that have no effect or weaken security.
+
+    A query without a login uses the delegation token of the cluster that its bootstrap servers match.
+    """
     protocol = cast("SecurityProtocol", parsed.get_string("security.protocol"))
+    cluster = None
+    if token_clusters and not _has_login(parsed):
+        servers = parsed.get_list("bootstrap.servers")
+        cluster = find_token_cluster(token_clusters, servers, parsed.name_of("bootstrap.servers"))
+        if cluster is not None and "security.protocol" not in parsed.given_names:
+            protocol = cluster.protocol
     warnings: list[str] = []
     tls = sasl = None
     if protocol in ("SSL", "SASL_SSL"):
         tls = parse_tls(parsed, warnings)
     else:
         warnings += _no_effect_warnings(parsed, protocol, prefix="ssl.", required_protocols="SSL or SASL_SSL")
-    if protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
+    if protocol in ("SASL_PLAINTEXT", "SASL_SSL") and cluster is not None:
+        warnings += _unencrypted_warnings(parsed, cluster.mechanism, is_encrypted=tls is not None)
+        sasl = SaslSettings(cluster.mechanism, token_login=cluster.login)
+    elif protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
         sasl = _parse_sasl(parsed, warnings, is_encrypted=tls is not None)
     else:
         if "oauthTokenProvider" in parsed.given_names:
@@ -89,11 +109,7 @@ def _parse_sasl(parsed: ParsedConfig, warnings: list[str], *, is_encrypted: bool
         )
     if mechanism == "GSSAPI":  # which sends nothing that an eavesdropper could log in with
         return SaslSettings(mechanism, kerberos=parse_kerberos(parsed, module, warnings))
-    if not is_encrypted and not _is_local(parsed):
-        protocol = parsed.name_of("security.protocol")
-        warnings.append(
-            f"{protocol}=SASL_PLAINTEXT sends {_sent_credential(mechanism)} unencrypted over the network; use SASL_SSL"
-        )
+    warnings += _unencrypted_warnings(parsed, mechanism, is_encrypted=is_encrypted)
     if mechanism in _TOKEN_MECHANISMS:
         options = module.options if module else {}
         return SaslSettings("OAUTHBEARER", oauth=parse_oauth(parsed, options, warnings, mechanism=mechanism))
@@ -105,6 +121,19 @@ def _parse_sasl(parsed: ParsedConfig, warnings: list[str], *, is_encrypted: bool
     if "\0" in username + password.reveal():
         raise OptionError("the user name and the password for PLAIN cannot contain the character NUL (RFC 4616)")
     return SaslSettings(mechanism, username, password)
+
+
+def _has_login(parsed: ParsedConfig) -> bool:
+    """Return whether the options have a login; SCRAM without a user is none, because delegation tokens use it."""
+    mechanism = (parsed.get_string("sasl.mechanism") or "SCRAM").upper()
+    return not mechanism.startswith("SCRAM") or any(name in parsed.given_names for name in _LOGIN_OPTIONS)
+
+
+def _unencrypted_warnings(parsed: ParsedConfig, mechanism: str, *, is_encrypted: bool) -> list[str]:
+    if is_encrypted or _is_local(parsed):
+        return []
+    protocol = parsed.name_of("security.protocol")
+    return [f"{protocol}=SASL_PLAINTEXT sends {_sent_credential(mechanism)} unencrypted over the network; use SASL_SSL"]
 
 
 def _is_local(parsed: ParsedConfig) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 MASK: Final = "********"
 
@@ -253,6 +253,75 @@ class KerberosSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """A delegation token that an application obtained (KIP-48)."""
+
+    serial: int  # among the tokens of the application for a cluster, from 1 on
+    id: Secret
+    hmac: Secret  # in base64
+    expires_at: float  # seconds since 1970 on the driver's clock
+
+
+@dataclass(frozen=True, slots=True)
+class TokenState:
+    """The newest token that a process has, and why it has no newer one."""
+
+    token: DelegationToken | None = None
+    error: str | None = None  # of the last attempt to obtain or to renew a token
+    is_final: bool = False  # whether a retry cannot resolve the error
+    is_driver: bool = False  # whether the process can wait for a newer token
+
+
+class DelegationTokens:
+    """The newest delegation tokens that the process has received; a driver's process reads them where it is told."""
+
+    def __init__(self) -> None:
+        self._received: dict[DelegationTokenLogin, DelegationToken] = {}
+        self._readers: dict[str, Callable[[str], TokenState]] = {}  # by application
+
+    def state(self, login: DelegationTokenLogin) -> TokenState:
+        """Return the newest token of a cluster, and the last error."""
+        read = self._readers.get(login.application)
+        return TokenState(self._received.get(login)) if read is None else read(login.cluster)
+
+    def read_by(self, application: str, read: Callable[[str], TokenState]) -> None:
+        """Read the tokens of an application by a function, with a cluster's name as the argument, from now on."""
+        self._readers[application] = read
+
+    def receive(self, login: DelegationTokenLogin, token: DelegationToken) -> None:
+        """Retain a token, unless the process has a newer one."""
+        received = self._received.get(login)
+        if received is None or (received.serial, received.expires_at) < (token.serial, token.expires_at):
+            self._received[login] = token
+
+
+TOKENS: Final = DelegationTokens()
+"""The tokens of this process."""
+
+
+@dataclass(frozen=True)
+class DelegationTokenLogin:
+    """A login with the newest delegation token of an application for a cluster.
+
+    The token is not a part of the settings, because it changes while they are in use. Pickled settings contain the
+    newest token, and a process that unpickles them retains it. So each batch brings it to the executors.
+    """
+
+    application: str  # a random name
+    cluster: str  # as in spark.kafka.clusters.<cluster>
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_unpickle_token_login, (self.application, self.cluster, TOKENS.state(self).token))
+
+
+def _unpickle_token_login(application: str, cluster: str, token: DelegationToken | None) -> DelegationTokenLogin:
+    login = DelegationTokenLogin(application, cluster)
+    if token is not None:
+        TOKENS.receive(login, token)
+    return login
+
+
+@dataclass(frozen=True, slots=True)
 class SaslSettings:
     """The SASL mechanism and its credentials."""
 
@@ -262,6 +331,7 @@ class SaslSettings:
     delegation_token: bool = False  # whether user name and password are the id and HMAC of one (SCRAM, KIP-48)
     oauth: OAuthSettings | None = None
     kerberos: KerberosSettings | None = None
+    token_login: DelegationTokenLogin | None = None  # in place of user name and password
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,11 @@ from pyspark_kafka_direct.options.sink_payloads import parse_sink_payloads
 from pyspark_kafka_direct.options.value_types import invalid_value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
     from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings
+    from pyspark_kafka_direct.options.token_clusters import TokenCluster
 
 _ID_PREFIX: Final = "transactionalIdPrefix"
 _GUARANTEE: Final = "deliveryGuarantee"
@@ -46,11 +47,13 @@ _REPLACED_BY_ARGUMENTS: Final = {
 }
 
 
-def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> WriteSettings:
+def parse_sink_options(
+    options: Mapping[str, str], token_clusters: Sequence[TokenCluster] = (), *, streaming: bool
+) -> WriteSettings:
     """Parse the options of a streaming or batch query that writes."""
     parsed = parse_config(options, api="sink", source=ConfigSource.OPTION)
     warnings = list(parsed.warnings)
-    connection = parse_connection(parsed, warnings)
+    connection = parse_connection(parsed, warnings, token_clusters)
     produce = parse_producer(parsed, warnings)
     ignored: dict[str, str] = {}  # names of options to the reasons
     if parsed.get_string(_GUARANTEE) == "exactly-once":

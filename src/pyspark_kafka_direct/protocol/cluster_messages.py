@@ -320,3 +320,61 @@ DESCRIBE_PRODUCERS = message_type("""
                     coordinator_epoch: int32
                     current_txn_start_offset: int64 = -1
 """)
+
+# From version 1 on, which Kafka 4 requires (KIP-896).
+CREATE_DELEGATION_TOKEN = message_type("""
+    CreateDelegationToken: key 38, versions 1-3, flexible 2+
+    request
+        owner_principal_type: string?3+ 3+ = null ignorable
+        owner_principal_name: string?3+ 3+ = null ignorable
+        renewers: [CreatableRenewers]
+            principal_type: string
+            principal_name: string
+        max_lifetime_ms: int64
+    response
+        error_code: int16
+        principal_type: string
+        principal_name: string
+        token_requester_principal_type: string 3+ ignorable
+        token_requester_principal_name: string 3+ ignorable
+        issue_timestamp_ms: int64
+        expiry_timestamp_ms: int64
+        max_timestamp_ms: int64
+        token_id: string
+        hmac: bytes
+        throttle_time_ms: int32
+""")
+
+RENEW_DELEGATION_TOKEN = message_type("""
+    RenewDelegationToken: key 39, versions 1-2, flexible 2+
+    request
+        hmac: bytes
+        renew_period_ms: int64
+    response
+        error_code: int16
+        expiry_timestamp_ms: int64
+        throttle_time_ms: int32
+""")
+
+# Each broker answers it from the metadata that it has.
+DESCRIBE_DELEGATION_TOKEN = message_type("""
+    DescribeDelegationToken: key 41, versions 1-3, flexible 2+
+    request
+        owners: [DescribeDelegationTokenOwner]?
+            principal_type: string
+            principal_name: string
+    response
+        error_code: int16
+        tokens: [DescribedDelegationToken]
+            principal_type: string
+            principal_name: string
+            token_requester_principal_type: string 3+
+            token_requester_principal_name: string 3+
+            issue_timestamp, expiry_timestamp, max_timestamp: int64
+            token_id: string
+            hmac: bytes
+            renewers: [DescribedDelegationTokenRenewer]
+                principal_type: string
+                principal_name: string
+        throttle_time_ms: int32
+""")

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafka_direct.protocol.cluster_messages import (
     API_VERSIONS,
+    CREATE_DELEGATION_TOKEN,
     CREATE_TOPICS,
     DESCRIBE_CONFIGS,
+    DESCRIBE_DELEGATION_TOKEN,
     DESCRIBE_PRODUCERS,
     FETCH,
     FIND_COORDINATOR,
@@ -21,6 +23,7 @@ from pyspark_kafka_direct.protocol.cluster_messages import (
     METADATA,
     OFFSET_COMMIT,
     OFFSET_FETCH,
+    RENEW_DELEGATION_TOKEN,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
 )
@@ -45,8 +48,10 @@ __all__ = [
     "ADD_OFFSETS_TO_TXN",
     "ADD_PARTITIONS_TO_TXN",
     "API_VERSIONS",
+    "CREATE_DELEGATION_TOKEN",
     "CREATE_TOPICS",
     "DESCRIBE_CONFIGS",
+    "DESCRIBE_DELEGATION_TOKEN",
     "DESCRIBE_PRODUCERS",
     "END_TXN",
     "FETCH",
@@ -57,6 +62,7 @@ __all__ = [
     "OFFSET_COMMIT",
     "OFFSET_FETCH",
     "PRODUCE",
+    "RENEW_DELEGATION_TOKEN",
     "SASL_AUTHENTICATE",
     "SASL_HANDSHAKE",
     "TXN_OFFSET_COMMIT",

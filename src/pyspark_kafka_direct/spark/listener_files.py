@@ -29,8 +29,11 @@ _RETAINED_JOB_GROUPS: Final = 100  # of batch queries
 
 def create_shared_folder(spark: SparkSession) -> Path | None:
     """Create the folder if it is missing; return ``None`` without a JVM (Spark Connect)."""
-    if getattr(spark, "_jsparkSession", None) is None:
-        return None
+    return None if getattr(spark, "_jsparkSession", None) is None else create_application_folder()
+
+
+def create_application_folder() -> Path:
+    """Create the folder if it is missing, in the process that has the SparkContext."""
     from pyspark import SparkFiles
 
     folder = Path(SparkFiles.getRootDirectory(), SHARED_FOLDER_NAME)

@@ -63,7 +63,14 @@ def test_kafka_release_identifies_each_release(version: tuple[int, ...]) -> None
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_supported_brokers_support_each_request(api: ApiMessageType) -> None:
     """From 1.0 on, the oldest release with SASL; other releases introduced some requests."""
-    releases = {messages.CREATE_TOPICS: (2, 5), messages.DESCRIBE_CONFIGS: (2, 5), messages.DESCRIBE_PRODUCERS: (2, 8)}
+    releases = {
+        messages.CREATE_TOPICS: (2, 5),
+        messages.DESCRIBE_CONFIGS: (2, 5),
+        messages.DESCRIBE_PRODUCERS: (2, 8),
+        messages.CREATE_DELEGATION_TOKEN: (2, 0),
+        messages.RENEW_DELEGATION_TOKEN: (2, 0),
+        messages.DESCRIBE_DELEGATION_TOKEN: (2, 0),
+    }
     oldest = releases.get(api, (1, 0))
     for version in sorted(version for version in BROKER_API_VERSIONS if version >= oldest):
         assert negotiate_version(api.key, api.name, api.versions, BROKER_API_VERSIONS[version], "b:1") in range(99)

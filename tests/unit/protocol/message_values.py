@@ -30,6 +30,9 @@ _CHARACTERS = "a b\0.\x7fé€\uffff😀"
 NEWER_THAN_LIBRARIES = [("ApiVersions", 5)]
 """Versions that kafka-python and kio lack (Kafka 4.4)."""
 
+ONLY_IN_KIO = frozenset({"CreateDelegationToken", "RenewDelegationToken", "DescribeDelegationToken"})
+"""Messages that kafka-python lacks."""
+
 
 def random_values(of: StructSpec, version: int, source: random.Random) -> dict[str, Any]:
     """Return values that a struct can have in a version, as a mapping."""

@@ -17,6 +17,7 @@ from kio.serial import entity_reader, entity_writer
 from tests.examples import seeds
 from tests.unit.protocol.message_values import (
     NEWER_THAN_LIBRARIES,
+    ONLY_IN_KIO,
     as_kafka_python,
     as_kio,
     complete,
@@ -51,6 +52,7 @@ def with_ids(versions: Iterable[tuple[ApiMessageType, int]]) -> list[Any]:
 SUPPORTED = [(api, version) for api in APIS for version in supported_versions(api)]
 EVERY = with_ids(SUPPORTED)
 OF_LIBRARIES = with_ids((api, version) for api, version in SUPPORTED if (api.name, version) not in NEWER_THAN_LIBRARIES)
+OF_KAFKA_PYTHON = [each for each in OF_LIBRARIES if each.values[0].name not in ONLY_IN_KIO]
 EXAMPLES = seeds(10)
 
 
@@ -82,6 +84,9 @@ def test_supported_versions_of_all_messages() -> None:
         "CreateTopics": Versions(4, 7),
         "DescribeConfigs": Versions(1, 4),
         "DescribeProducers": Versions(0, 0),
+        "CreateDelegationToken": Versions(1, 3),
+        "RenewDelegationToken": Versions(1, 2),
+        "DescribeDelegationToken": Versions(1, 3),
     }
 
 
@@ -94,7 +99,7 @@ def test_with_max_version() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("api", "version"), OF_LIBRARIES)
+@pytest.mark.parametrize(("api", "version"), OF_KAFKA_PYTHON)
 def test_requests_equal_kafka_python(api: ApiMessageType, version: int) -> None:
     @EXAMPLES
     def check(source: random.Random) -> None:
@@ -108,7 +113,7 @@ def test_requests_equal_kafka_python(api: ApiMessageType, version: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("api", "version"), OF_LIBRARIES)
+@pytest.mark.parametrize(("api", "version"), OF_KAFKA_PYTHON)
 def test_responses_of_kafka_python_are_decoded(api: ApiMessageType, version: int) -> None:
     @EXAMPLES
     def check(source: random.Random) -> None:

@@ -85,6 +85,10 @@ def authenticate(connection: SaslConnection, deadline: Deadline) -> float | None
         from pyspark_kafka_direct.client.security.kerberos import start_exchange
 
         kerberos = start_exchange(sasl.kerberos, connection.host, deadline, connection.broker)
+    if sasl.token_login is not None:
+        from pyspark_kafka_direct.client.security.token_login import with_token
+
+        sasl = with_token(sasl, sasl.token_login, deadline, connection.broker)
     exchange = _SaslExchange(connection, sasl, deadline, token, kerberos)
     exchange.handshake()
     match sasl.mechanism:
@@ -193,7 +197,12 @@ class _SaslExchange:
         raise self._error(self._rejection_message(reason))
 
     def _rejection_message(self, reason: str) -> str:
-        if self._sasl.mechanism == "OAUTHBEARER":
+        if self._sasl.token_login is not None:
+            from pyspark_kafka_direct.client.security.token_login import rejected_token_advice
+
+            principal = "the delegation token"
+            advice = rejected_token_advice(self._sasl.token_login.cluster)
+        elif self._sasl.mechanism == "OAUTHBEARER":
             principal = "the token"
             advice = _token_advice(self._sasl.oauth)
         elif self._kerberos is not None:
@@ -215,6 +224,8 @@ class _SaslExchange:
     def _redact(self, message: str) -> str:
         # Passwords must not be shown, even if a broker includes one in its reason.
         secrets = [self._sasl.password.reveal()] + ([self._token.value.reveal()] if self._token else [])
+        if self._sasl.token_login is not None:
+            secrets.append(self._sasl.username)
         for secret in secrets:
             if secret:
                 message = message.replace(secret, MASK)
