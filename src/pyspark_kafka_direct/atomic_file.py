@@ -14,9 +14,9 @@ def write_atomically(file: Path, text: str, *, private: bool = False) -> None:
     """Write a file, or leave the one that exists as it is; only its owner can read a private one."""
     temporary_file = file.with_name(f"{file.name}.{uuid.uuid4().hex}.new")
     try:
-        descriptor = os.open(temporary_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
-        with open(descriptor, "w", encoding="utf-8") as content:
-            content.write(text)
+        if private:
+            os.close(os.open(temporary_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        temporary_file.write_text(text)
         os.replace(temporary_file, file)
     except BaseException:
         temporary_file.unlink(missing_ok=True)

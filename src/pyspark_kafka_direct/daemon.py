@@ -41,6 +41,7 @@ PRELOADED_MODULES: Final = (
     "pyspark_kafka_direct.consumer.range_task",
     "pyspark_kafka_direct.spark.range_task_reader",
     "pyspark_kafka_direct.spark.loss_channel",
+    "pyspark_kafka_direct.spark.token_file",
     "pyspark_kafka_direct.options.sink_options",
     "pyspark_kafka_direct.options.read_options",
     "pyspark_kafka_direct.datasource.kafka_batch_reader",

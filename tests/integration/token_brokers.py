@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 ALICE = next(user for user in DEFAULT_USERS if user.username == "alice")
-PERIOD, LIFETIME = 12.0, 24.0
-"""Seconds after which a token expires, and until when it can be renewed. A token is renewed once, then replaced."""
+PERIOD, LIFETIME = 12.0, 60.0
+"""Seconds after which a token expires, and until when it can be renewed. It is replaced after half of the lifetime."""
 
 
 def token_kafka() -> EmbeddedKafka:

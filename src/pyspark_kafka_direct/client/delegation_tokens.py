@@ -37,6 +37,7 @@ _log = logging.getLogger("pyspark_kafka_direct.client")
 _PROPAGATION_SECONDS: Final = 10.0  # how long a new token waits for brokers that lag behind
 _PROPAGATION_PAUSE: Final = 0.05  # seconds between the requests to a broker that does not have a new token yet
 _BROKERS_DEFAULT: Final = -1  # of the lifetime, and of the period of a renewal
+_MIN_PERIOD_MS: Final = 1000
 _MAX_TOKEN_LENGTH: Final = 1024  # of the id and of the HMAC, which have 22 characters and 64 bytes
 
 _REASONS: Final[Mapping[int, tuple[type[BrokerError], str]]] = {
@@ -74,9 +75,10 @@ def create_delegation_token(cluster: ClusterClient, deadline: Deadline) -> Creat
     """Create a token for the principal of the login, with the cluster's lifetimes; wait until its brokers have it."""
     request = {"renewers": [], "max_lifetime_ms": _BROKERS_DEFAULT}
     response = _call(cluster, CREATE_DELEGATION_TOKEN, request, "creating a delegation token", deadline)
-    if not (0 < len(response.token_id) <= _MAX_TOKEN_LENGTH and 0 < len(response.hmac) <= _MAX_TOKEN_LENGTH):
-        raise ProtocolError("The response to CreateDelegationToken has no valid token.")
     times = (response.issue_timestamp_ms, response.expiry_timestamp_ms, response.max_timestamp_ms)
+    is_valid = all(0 < len(value) <= _MAX_TOKEN_LENGTH for value in (response.token_id, response.hmac))
+    if not is_valid or not times[0] + _MIN_PERIOD_MS <= times[1] <= times[2]:
+        raise ProtocolError("The response to CreateDelegationToken has no token that is valid for a second.")
     owner = (response.principal_type, response.principal_name)
     token = CreatedToken(owner, Secret(response.token_id), Secret(base64.b64encode(response.hmac).decode()), *times)
     _wait_until_brokers_have(token, cluster, deadline.limited_to(_PROPAGATION_SECONDS))

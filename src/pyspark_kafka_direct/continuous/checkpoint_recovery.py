@@ -55,10 +55,10 @@ def recover_checkpoint(
     from pyspark_kafka_direct.options.sink_options import parse_sink_options
     from pyspark_kafka_direct.producer.file_systems import mask_secrets
     from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
-    from pyspark_kafka_direct.spark.delegation_tokens import session_token_clusters
+    from pyspark_kafka_direct.spark.delegation_tokens import start_delegation_tokens
 
     parsed = parse_sink_options(
-        {"deliveryGuarantee": "exactly-once", **options}, session_token_clusters(spark), streaming=True
+        {"deliveryGuarantee": "exactly-once", **options}, start_delegation_tokens(spark.sparkContext), streaming=True
     )
     if parsed.delivery_guarantee != "exactly-once":
         raise OptionError(

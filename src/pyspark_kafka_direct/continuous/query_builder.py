@@ -100,13 +100,13 @@ class ContinuousQueryBuilder:
             OptionError: An option is invalid, or the output was set before.
         """
         from pyspark_kafka_direct.options.read_options import parse_continuous_options
-        from pyspark_kafka_direct.spark.delegation_tokens import session_token_clusters
+        from pyspark_kafka_direct.spark.delegation_tokens import start_delegation_tokens
 
         if self._output is not None:
             raise OptionError("call read(...) before the output, because the output may use the input's connection")
         read_options = options_as_strings(options, keywords)
         # Only to raise errors here; `start` parses them again.
-        parse_continuous_options(read_options, session_token_clusters(self._spark))
+        parse_continuous_options(read_options, start_delegation_tokens(self._spark.sparkContext))
         return replace(self, _read_options=read_options)
 
     def select(self, *columns: str) -> ContinuousQueryBuilder:
@@ -184,7 +184,7 @@ class ContinuousQueryBuilder:
         from pyspark_kafka_direct.continuous.sink_delivery import kafka_delivery
         from pyspark_kafka_direct.options.option_messages import warn_once
         from pyspark_kafka_direct.options.sink_options import parse_sink_options
-        from pyspark_kafka_direct.spark.delegation_tokens import session_token_clusters
+        from pyspark_kafka_direct.spark.delegation_tokens import start_delegation_tokens
 
         if self._read_options is None:
             raise OptionError("call read(...) before to_kafka(...), which uses the connection of the input")
@@ -193,7 +193,7 @@ class ContinuousQueryBuilder:
             sink_options = {name: value for name, value in sink_options.items() if name.lower() != "topic"}
             sink_options["topic"] = topic
         all_options = with_input_connection(self._read_options, sink_options)
-        parsed = parse_sink_options(all_options, session_token_clusters(self._spark), streaming=True)
+        parsed = parse_sink_options(all_options, start_delegation_tokens(self._spark.sparkContext), streaming=True)
         for warning in parsed.warnings:
             warn_once(warning)
         has_timeout_option = _TRANSACTION_TIMEOUT_OPTION in {name.lower() for name in sink_options}
@@ -317,7 +317,7 @@ class ContinuousQueryBuilder:
         from pyspark_kafka_direct.options.read_options import parse_continuous_options
         from pyspark_kafka_direct.payloads.spark.payload_schema import decoded_columns
         from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
-        from pyspark_kafka_direct.spark.delegation_tokens import session_token_clusters
+        from pyspark_kafka_direct.spark.delegation_tokens import start_delegation_tokens
 
         spark: Any = self._spark
         if self._read_options is None:
@@ -326,7 +326,7 @@ class ContinuousQueryBuilder:
             raise OptionError(
                 "the query has no output: call to_kafka(...), foreach_batch(...) or to(...) before start(...)"
             )
-        read_settings = parse_continuous_options(self._read_options, session_token_clusters(self._spark))
+        read_settings = parse_continuous_options(self._read_options, start_delegation_tokens(self._spark.sparkContext))
         logs = open_logs()
         columns = self._columns or tuple(
             name for name in _RECORD_COLUMNS if name != "headers" or read_settings.source.include_headers

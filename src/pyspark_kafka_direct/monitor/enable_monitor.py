@@ -82,9 +82,9 @@ def enable(spark: SparkSession) -> Monitor:
     with _lock:
         session = session_id(spark)
         if session not in _monitors:
-            if getattr(spark, "_jsparkSession", None) is not None:
-                start_delegation_tokens(spark.sparkContext)
             folder = create_shared_folder(spark)  # None with Spark Connect: then nothing is shared with planners
+            if folder is not None:
+                start_delegation_tokens(spark.sparkContext)
             committer = None if folder is None else GroupCommitter(folder, groups=_group_commits)
             measurement_writer = None if folder is None else MeasurementWriter(folder)
             observers = () if committer is None else (committer,)

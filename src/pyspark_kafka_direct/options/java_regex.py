@@ -1,7 +1,7 @@
-r"""Translates Java regular expressions for topic names to PyPI's ``regex``.
+r"""Translates Java regular expressions for topic names, and for ``host:port``, to PyPI's ``regex``.
 
-Topic names have 65 characters, so each character, class or property becomes the set of those that it matches. This
-makes case, Unicode and the operators of classes exact. The rules are those of ``java.util.regex.Pattern`` in Java 17,
+Both have 68 characters, so each character, class or property becomes the set of those that it matches. This makes case,
+Unicode and the operators of classes exact. The rules are those of ``java.util.regex.Pattern`` in Java 17,
 the oldest version that Spark 4 supports. Other constructs that the engines match differently:
 
 * A possessive group keeps the first match of each iteration in Java, so each iteration is made atomic.
@@ -28,7 +28,7 @@ _MAX_DEPTH = 50  # of groups and classes, which are read and compiled recursivel
 
 _LOWER, _UPPER, _DIGITS = map(frozenset, (string.ascii_lowercase, string.ascii_uppercase, string.digits))
 _LETTERS = _LOWER | _UPPER
-_TOPIC_CHARACTERS = _LETTERS | _DIGITS | frozenset("._-")
+_CHARACTERS = _LETTERS | _DIGITS | frozenset("._-:[]")  # topic names have the first three signs only
 _NONE: _CharacterSet = frozenset()
 _PREDEFINED = {"d": _DIGITS, "w": _LETTERS | _DIGITS | {"_"}, "s": _NONE, "h": _NONE, "v": _NONE}
 _CASED = {  # whether (?i) applies to these differs between Java versions (JDK-8214245)
@@ -41,12 +41,14 @@ _UNCASED = {
     "Digit N IsN Nd IsNd IsDigit javaDigit": _DIGITS,
     "Alnum javaLetterOrDigit": _LETTERS | _DIGITS,
     "XDigit": frozenset(string.hexdigits),
-    "Punct P IsP": frozenset("._-"),
+    "Punct P IsP": frozenset("._-:[]"),
     "Pc IsPc": frozenset("_"),
     "Pd IsPd": frozenset("-"),
-    "Po IsPo": frozenset("."),
-    "ASCII Graph Print": _TOPIC_CHARACTERS,
-    "Blank Cntrl Space Lm IsLm Lo IsLo M IsM Nl IsNl No IsNo Ps IsPs Pe IsPe S IsS Z IsZ": _NONE,
+    "Po IsPo": frozenset(".:"),
+    "Ps IsPs": frozenset("["),
+    "Pe IsPe": frozenset("]"),
+    "ASCII Graph Print": _CHARACTERS,
+    "Blank Cntrl Space Lm IsLm Lo IsLo M IsM Nl IsNl No IsNo S IsS Z IsZ": _NONE,
 }
 _PROPERTIES = {name: chars for names, chars in (_CASED | _UNCASED).items() for name in names.split()}
 
@@ -77,7 +79,7 @@ _CLASS_TOKEN = re.compile(
 
 
 def translate_java_regex(pattern: str, option: str) -> str:
-    """Translate a Java regular expression to one for ``regex`` that matches the same topic names."""
+    """Translate a Java regular expression to one for ``regex`` that matches the same topic names, or ``host:port``."""
     return _Translator(pattern, option).translate()
 
 
@@ -221,10 +223,10 @@ class _Translator:
         self._ignore_case = (self._ignore_case or "i" in on) and "i" not in off
 
     def _sets(self, token: re.Match[str]) -> list[_CharacterSet]:
-        """Return the topic characters that each character, class or escape of a token matches."""
+        """Return the characters that each character, class or escape of a token matches."""
         match token.lastgroup:
             case "any":
-                return [_TOPIC_CHARACTERS]
+                return [_CHARACTERS]
             case "class":
                 return [self._class(is_negated=token[0] == "[^")]
             case "set":
@@ -240,7 +242,7 @@ class _Translator:
         """Read a class after its opening."""
         position = self._start
         self._nest()
-        left = _TOPIC_CHARACTERS  # the intersection of the operands before the last &&
+        left = _CHARACTERS  # the intersection of the operands before the last &&
         union: _CharacterSet | None = None  # the items after it, if any
         while True:
             if self._next == len(self._pattern):
@@ -271,7 +273,7 @@ class _Translator:
         if self._ignore_case and not (first + last).isascii():
             self._reject("characters outside ASCII with (?i)")
         other_case = str.swapcase if self._ignore_case else str
-        return frozenset(c for c in _TOPIC_CHARACTERS if first <= c <= last or first <= other_case(c) <= last)
+        return frozenset(c for c in _CHARACTERS if first <= c <= last or first <= other_case(c) <= last)
 
     def _reject(self, reason: str, position: int | None = None) -> NoReturn:
         shown = self._pattern if len(self._pattern) <= 200 else f"{self._pattern[:200]}..."
@@ -298,12 +300,12 @@ def _character(text: str) -> str:
 
 
 def _negated_if(is_negated: bool, chars: _CharacterSet) -> _CharacterSet:
-    return _TOPIC_CHARACTERS - chars if is_negated else chars
+    return _CHARACTERS - chars if is_negated else chars
 
 
 def _any_of(chars: _CharacterSet) -> str:
     if not chars:
         return "(?!)"  # matches nothing
-    others = _TOPIC_CHARACTERS - chars
+    others = _CHARACTERS - chars
     start, listed = ("[^", others) if len(others) < len(chars) else ("[", chars)
     return f"{start}{''.join(map(re.escape, sorted(listed)))}]" if others else "."

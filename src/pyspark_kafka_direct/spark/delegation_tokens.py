@@ -8,6 +8,7 @@ deletes its folder with the application. The last tokens expire later.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -19,15 +20,13 @@ from pyspark_kafka_direct.errors import BrokerError, KafkaDirectError, Transient
 from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.options.security_settings import DelegationToken, TokenState
 from pyspark_kafka_direct.options.token_cluster_parser import parse_token_clusters
-from pyspark_kafka_direct.planning.token_renewal import TokenLifetime, TokenStep, next_step
+from pyspark_kafka_direct.planning.token_renewal import TokenLifetime
 from pyspark_kafka_direct.spark.listener_files import create_application_folder
 from pyspark_kafka_direct.spark.token_file import token_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
-
-    from pyspark import SparkContext
 
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import System
@@ -38,18 +37,26 @@ _log = logging.getLogger("pyspark_kafka_direct.spark")
 
 # Between two looks at the clock: waits do not advance while a laptop sleeps, but tokens expire.
 _CHECK_SECONDS: Final = 2.0
+_MIN_PAUSE_SECONDS: Final = 0.1
 _FIRST_RETRY_SECONDS: Final = 1.0
 _MAX_RETRY_SECONDS: Final = 60.0
 
 _started: set[Path] = set()  # folders of the applications whose tokens this process obtains
 
 
-def start_delegation_tokens(context: SparkContext) -> tuple[TokenCluster, ...]:
+def start_delegation_tokens(context: object) -> tuple[TokenCluster, ...]:
     """Obtain the tokens that the Spark configuration asks for; return their clusters. Further calls only return them.
+
+    Args:
+        context: The ``SparkContext``; for others, there are no tokens.
 
     Raises:
         OptionError: A property ``spark.kafka.clusters.*`` is invalid.
     """
+    from pyspark import SparkContext
+
+    if not isinstance(context, SparkContext):
+        return ()
     properties = dict(context.getConf().getAll())
     warnings: list[str] = []
     configs = parse_token_clusters(properties, SYSTEM.nonce(), warnings)
@@ -62,14 +69,6 @@ def start_delegation_tokens(context: SparkContext) -> tuple[TokenCluster, ...]:
         ApplicationTokens(folder, configs, SYSTEM).start()
         _started.add(folder)
     return token_file(folder).clusters()
-
-
-def session_token_clusters(spark: object) -> tuple[TokenCluster, ...]:
-    """Obtain the tokens of a session's application; return their clusters."""
-    from pyspark import SparkContext
-
-    context = getattr(spark, "sparkContext", None)
-    return start_delegation_tokens(context) if isinstance(context, SparkContext) else ()
 
 
 class ApplicationTokens:
@@ -91,7 +90,8 @@ class ApplicationTokens:
 
     def start(self) -> None:
         """Write the file, so that planners find the clusters, and start the threads."""
-        self._file.write(self._states)
+        with self._lock:
+            self._file.write(self._states)
         for number, cluster in enumerate(self._clusters):
             self._system.start_thread(
                 lambda cluster=cluster: self._run(cluster),  # type: ignore[misc]
@@ -104,8 +104,9 @@ class ApplicationTokens:
                 seconds = cluster.run_once()
             except Exception:  # otherwise the thread would end, and the token expire
                 _log.exception("cannot obtain the delegation token of spark.kafka.clusters.%s", cluster.name)
-                seconds = _MAX_RETRY_SECONDS
-            self._system.sleep(min(seconds, _CHECK_SECONDS))
+                self._system.sleep(_MAX_RETRY_SECONDS)
+            else:
+                self._system.sleep(min(seconds, _CHECK_SECONDS))
 
     def _publish(self, cluster: TokenCluster, state: TokenState) -> None:
         with self._lock:
@@ -121,7 +122,7 @@ class ApplicationTokens:
 
 
 class ClusterToken:
-    """The token of one cluster, in its thread."""
+    """The tokens of one cluster, in their thread."""
 
     def __init__(
         self,
@@ -135,59 +136,75 @@ class ClusterToken:
         self._publish = publish
         self._system = system
         self._connect = connect
-        self._token: DelegationToken | None = None
-        self._lifetime: TokenLifetime | None = None
+        self._serial = 0
+        self._tokens: dict[DelegationToken, TokenLifetime] = {}  # that are valid; the newest one comes last
         self._failures = 0  # in a row
         self._retry_at = 0.0  # seconds since 1970
 
     def run_once(self) -> float:
-        """Create or renew the token if that is due; return the seconds until the next step."""
+        """Create and renew tokens if that is due; return the seconds until the next step."""
         now = self._system.wall_time()
-        step = next_step(self._lifetime, now)
-        if step is not TokenStep.WAIT and now >= self._retry_at:
-            self._perform(step)
-        now = self._system.wall_time()
-        due_at = self._lifetime.due_at if self._lifetime is not None else now
-        return max(due_at, self._retry_at) - now if max(due_at, self._retry_at) > now else 0.0
+        self._tokens = {token: lifetime for token, lifetime in self._tokens.items() if now < lifetime.expires_at}
+        if now >= self._next_step_at():
+            client = self._connect(self._config)
+            try:
+                self._perform_steps(client, client.deadline())
+            except KafkaDirectError as error:
+                self._failed(error)
+            else:
+                self._failures, self._retry_at = 0, 0.0
+                self._publish(self._config.cluster, TokenState(self._newest))
+            finally:
+                client.pool.close()
+        return max(self._next_step_at() - self._system.wall_time(), _MIN_PAUSE_SECONDS)
 
-    def _perform(self, step: TokenStep) -> None:
-        client = self._connect(self._config)
-        try:
-            deadline = client.deadline()
-            if step is not TokenStep.RENEW or not self._renew(client, deadline):
-                self._create(client, deadline)
-        except KafkaDirectError as error:
-            self._failed(error)
-        else:
-            self._failures, self._retry_at = 0, 0.0
-            self._publish(self._config.cluster, TokenState(self._token))
-        finally:
-            client.pool.close()
+    @property
+    def _newest(self) -> DelegationToken | None:
+        return next(reversed(self._tokens), None)
+
+    def _next_step_at(self) -> float:
+        newest = self._newest
+        steps = [lifetime.renew_at for lifetime in self._tokens.values()]
+        steps.append(0.0 if newest is None else self._tokens[newest].replace_at)
+        return max(min(steps), self._retry_at)
+
+    def _perform_steps(self, client: ClusterClient, deadline: Deadline) -> None:
+        now = self._system.wall_time()
+        newest = self._newest
+        # First the new token: queries may need it, and only tasks that run already need the others.
+        if newest is None or now >= self._tokens[newest].replace_at:
+            self._create(client, deadline)
+        for token, lifetime in list(self._tokens.items()):
+            if now >= lifetime.renew_at:
+                self._renew(token, client, deadline)
 
     def _create(self, client: ClusterClient, deadline: Deadline) -> None:
         now = self._system.wall_time()  # before the broker's, so that the token is renewed rather too early
         created = create_delegation_token(client, deadline)
-        self._lifetime = TokenLifetime.created(created.issued_ms, created.expires_ms, created.ends_ms, now)
-        serial = 1 if self._token is None else self._token.serial + 1
-        self._token = DelegationToken(serial, created.id, created.hmac, self._lifetime.expires_at)
-        _log.info("created a delegation token for spark.kafka.clusters.%s", self.name)
+        lifetime = TokenLifetime.created(created.issued_ms, created.expires_ms, created.ends_ms, now)
+        self._serial += 1
+        self._tokens[DelegationToken(self._serial, created.id, created.hmac, lifetime.expires_at)] = lifetime
+        _log.info("created the delegation token %d of spark.kafka.clusters.%s", self._serial, self.name)
 
-    def _renew(self, client: ClusterClient, deadline: Deadline) -> bool:
-        """Renew the token; return False if the brokers do not have it any more."""
-        assert self._token is not None
-        assert self._lifetime is not None
+    def _renew(self, token: DelegationToken, client: ClusterClient, deadline: Deadline) -> None:
+        """Renew a token, or forget it if the brokers do not have it any more."""
         try:
-            expires_ms = renew_delegation_token(client, self._token.hmac, deadline)
+            expires_ms = renew_delegation_token(client, token.hmac, deadline)
         except TransientBrokerError:
             raise
         except BrokerError as error:
-            _log.info("a new delegation token replaces that of spark.kafka.clusters.%s: %s", self.name, error)
-            return False
-        self._lifetime = self._lifetime.renewed(expires_ms, self._system.wall_time())
-        token = self._token
-        self._token = DelegationToken(token.serial, token.id, token.hmac, self._lifetime.expires_at)
-        _log.info("renewed the delegation token of spark.kafka.clusters.%s", self.name)
-        return True
+            _log.warning("cannot renew the delegation token of spark.kafka.clusters.%s: %s", self.name, error)
+            del self._tokens[token]
+            if not self._tokens:
+                self._create(client, deadline)
+            return
+        lifetime = self._tokens[token].renewed(expires_ms, self._system.wall_time())
+        renewed = dataclasses.replace(token, expires_at=lifetime.expires_at)
+        self._tokens = {
+            renewed if each == token else each: lifetime if each == token else other
+            for each, other in self._tokens.items()
+        }
+        _log.info("renewed the delegation token %d of spark.kafka.clusters.%s", token.serial, self.name)
 
     def _failed(self, error: KafkaDirectError) -> None:
         pause = min(_FIRST_RETRY_SECONDS * 2.0 ** min(self._failures, 16), _MAX_RETRY_SECONDS)
@@ -200,7 +217,7 @@ class ClusterToken:
         )
         self._failures += 1
         is_final = not isinstance(error, TransientBrokerError)
-        self._publish(self._config.cluster, TokenState(self._token, str(error), is_final))
+        self._publish(self._config.cluster, TokenState(self._newest, str(error), is_final))
 
 
 def _new_client(config: TokenClusterConfig) -> ClusterClient:

@@ -29,6 +29,7 @@ class Conf:
 
 class Session:
     conf = Conf()
+    sparkContext = None  # noqa: N815 - Spark's name
 
 
 class MySink:

@@ -1,0 +1,199 @@
+"""The tokens of an application over simulated weeks: brokers that fail, and a driver that was suspended."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.settings import parse_client_params
+from tests.unit.client.fake_systems import FakeTimeSystem
+
+from pyspark_kafka_direct.client.delegation_tokens import CreatedToken
+from pyspark_kafka_direct.errors import AuthenticationError, BrokerError, BrokerUnreachableError
+from pyspark_kafka_direct.options.security_settings import DelegationTokenLogin, Secret, TokenState
+from pyspark_kafka_direct.options.token_cluster_parser import TokenClusterConfig
+from pyspark_kafka_direct.options.token_clusters import TokenCluster
+from pyspark_kafka_direct.spark import delegation_tokens
+from pyspark_kafka_direct.spark.delegation_tokens import ClusterToken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_kafka_direct.errors import KafkaDirectError
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+@dataclass
+class Brokers:
+    """Tokens of a cluster, with Kafka's rules, on the clock of a system."""
+
+    system: FakeTimeSystem
+    period: float = DAY
+    lifetime: float = 7 * DAY
+    error: KafkaDirectError | None = None
+    expiries: dict[str, float] = field(default_factory=dict)
+    ends: dict[str, float] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+
+    def create(self, *_: object) -> CreatedToken:
+        self._receive("create")
+        name = str(len(self.expiries))
+        now = self.system.now
+        self.expiries[name], self.ends[name] = now + self.period, now + self.lifetime
+        times = (round(each * 1000) for each in (now, self.expiries[name], self.ends[name]))
+        return CreatedToken(("User", "alice"), Secret(f"id-{name}"), Secret(name), *times)
+
+    def renew(self, _: object, hmac: Secret, *__: object) -> int:
+        self._receive("renew")
+        name, now = hmac.reveal(), self.system.now
+        if self.expiries.get(name, 0.0) <= now:
+            raise BrokerError("The delegation token has expired.")
+        self.expiries[name] = min(now + self.period, self.ends[name])
+        return round(self.expiries[name] * 1000)
+
+    def _receive(self, request: str) -> None:
+        if self.error is not None:
+            raise self.error
+        self.requests.append(request)
+
+
+class Application:
+    """One cluster's tokens, whose steps the test runs."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        login = DelegationTokenLogin("application", "main")
+        connection = parse_client_params({"bootstrap.servers": "b:1"}).connection
+        config = TokenClusterConfig(TokenCluster(login), connection)
+        self.brokers = brokers
+        self.state = TokenState()
+        self.closed = 0
+        self._token = ClusterToken(config, self._publish, brokers.system, self._connect)
+
+    def run(self, seconds: float, check: Callable[[], None] = lambda: None, step: float = 60.0) -> None:
+        """Run for some time; at most ``step`` seconds pass between two checks."""
+        system = self.brokers.system
+        end = system.now + seconds
+        while system.now < end:
+            pause = self._token.run_once()
+            check()
+            system.now += min(pause, step)
+
+    def margin(self) -> float:
+        """Return for how long the published token stays valid at the brokers if nobody renews it any more."""
+        assert self.state.token is not None
+        return self.brokers.expiries[self.state.token.hmac.reveal()] - self.brokers.system.now
+
+    def _publish(self, _: TokenCluster, state: TokenState) -> None:
+        self.state = state
+
+    def _connect(self, _: object) -> Any:
+        return SimpleNamespace(deadline=lambda: None, pool=SimpleNamespace(close=self._close))
+
+    def _close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def application(monkeypatch: pytest.MonkeyPatch) -> Application:
+    brokers = Brokers(FakeTimeSystem(1_800_000_000.0))
+    monkeypatch.setattr(delegation_tokens, "create_delegation_token", brokers.create)
+    monkeypatch.setattr(delegation_tokens, "renew_delegation_token", brokers.renew)
+    return Application(brokers)
+
+
+def test_a_token_of_a_month(application: Application) -> None:
+    """Each published token can be renewed for half of its lifetime, and no token expires before its end."""
+    brokers = application.brokers
+
+    def check() -> None:
+        assert application.state.error is None
+        assert application.margin() > DAY / 4 - 60
+        token = application.state.token
+        assert token is not None
+        assert brokers.ends[token.hmac.reveal()] - brokers.system.now > 3.5 * DAY - 60
+        for name, end in brokers.ends.items():
+            assert brokers.expiries[name] > brokers.system.now or brokers.expiries[name] == end
+
+    application.run(30 * DAY, check)
+    assert brokers.requests.count("create") == 9
+    assert brokers.requests.count("renew") < 100
+    assert application.closed == len(brokers.requests), "each step has a login"
+    assert application.state.token is not None
+    assert application.state.token.serial == 9
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_failures_of_brokers(application: Application, seed: int) -> None:
+    """Shorter than the margins, they are not noticed by queries."""
+    source = random.Random(seed)
+    brokers = application.brokers
+    brokers.period = source.choice([HOUR, DAY])
+    brokers.lifetime = brokers.period * source.choice([1, 2, 7])
+    application.run(60)
+
+    def check() -> None:
+        assert application.margin() > 0
+        assert application.state.token is not None
+
+    for _ in range(30):
+        application.run(source.random() * brokers.lifetime, check)
+        brokers.error = BrokerUnreachableError("no broker")
+        application.run(source.random() * brokers.period * 0.2, check)
+        brokers.error = None
+
+
+def test_the_first_error_is_published_and_the_next_attempt_succeeds(application: Application) -> None:
+    application.brokers.error = AuthenticationError("The broker rejected the user.")
+    application.run(30, step=0.5)
+    assert application.state == TokenState(None, "The broker rejected the user.", is_final=True)
+    attempts = application.closed
+    assert 4 <= attempts <= 6, "the pauses double"
+    application.brokers.error = BrokerUnreachableError("no broker")
+    application.run(60, step=0.5)
+    assert (application.state.error, application.state.is_final) == ("no broker", False)
+    application.brokers.error = None
+    application.run(61, step=0.5)
+    assert application.state.token is not None
+    assert application.state.error is None
+
+
+def test_a_failed_renewal_keeps_the_token_and_logs_one_warning(
+    application: Application, caplog: pytest.LogCaptureFixture
+) -> None:
+    application.run(60)
+    application.brokers.error = BrokerUnreachableError("no broker")
+    application.run(20 * HOUR)
+    assert application.state.token is not None
+    assert application.state.error == "no broker"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "spark.kafka.clusters.main; the driver retries: no broker" in caplog.text
+    application.brokers.error = None
+    application.run(120)
+    assert application.state.token.serial == 1
+    assert not application.state.error
+
+
+def test_a_driver_that_was_suspended_creates_a_new_token(application: Application) -> None:
+    application.run(HOUR)
+    application.brokers.system.now += 2 * DAY
+    application.run(10)
+    assert application.state.token is not None
+    assert application.state.token.serial == 2
+    assert application.margin() > DAY - 120
+    assert application.brokers.requests == ["create", "create"]
+
+
+def test_a_token_that_was_deleted_is_replaced(application: Application) -> None:
+    """An administrator may expire it, or the brokers may have lost it."""
+    application.run(HOUR)
+    application.brokers.expiries.clear()
+    application.brokers.expiries["unused"] = 0.0
+    application.run(DAY)
+    assert application.state.token is not None
+    assert application.state.token.serial == 2
+    assert application.margin() > 0
