@@ -38,7 +38,7 @@ _TLS: Final = (*_STORES, "ssl.key.password")
 _NAMES: Final = (_SERVERS, TARGET_PROPERTY, _PROTOCOL, _SERVICE, _MECHANISM, *_TLS)
 _PROTOCOLS: Final = ("SASL_SSL", "SASL_PLAINTEXT", "SSL")  # with another one, Spark obtains no token either
 _MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-_LOGIN_SETTINGS: Final = frozenset({"sasl.mechanism", "sasl.jaas.config", "sasl.username", "oauthTokenProvider"})
+_LOGIN_SETTINGS: Final = frozenset({"sasl.jaas.config", "sasl.username", "oauthTokenProvider"})
 _KEYTABS: Final = ("spark.kerberos.keytab", "spark.yarn.keytab")  # the second are the names before Spark 3
 _PRINCIPALS: Final = ("spark.kerberos.principal", "spark.yarn.principal")
 _KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
@@ -104,7 +104,8 @@ def _parse_cluster(
     }
     params = {"bootstrap.servers": settings[_SERVERS], _PROTOCOL: protocol}
     params |= {name: settings[name] for name in _TLS if name in settings}
-    if protocol.startswith("SASL") and not _LOGIN_SETTINGS & given.keys():
+    is_kerberos = protocol.startswith("SASL") and given.get("sasl.mechanism", "GSSAPI").strip().upper() == "GSSAPI"
+    if is_kerberos and not _LOGIN_SETTINGS & given.keys():
         params |= _kerberos_login(properties, settings.get(_SERVICE, "kafka"))
     parsed = parse_config(params | given, api="log", source=ConfigSource.PARAMETER)
     warnings += [f"{prefix}kafka.*: {warning}" for warning in parsed.warnings]

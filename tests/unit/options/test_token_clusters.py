@@ -131,6 +131,29 @@ def test_client_settings_take_precedence() -> None:
     assert config.connection.request_timeout_ms == 1234
 
 
+@pytest.mark.parametrize("mechanism", [{}, {"kafka_sasl_mechanism": "GSSAPI"}])
+def test_kerberos_is_the_default_with_the_keytab_of_the_application_or_the_ticket_cache(
+    mechanism: dict[str, str],
+) -> None:
+    servers = {"spark.kafka.clusters.main.auth.bootstrap.servers": "a:1"}
+    servers |= {f"spark.kafka.clusters.main.{name.replace('_', '.')}": value for name, value in mechanism.items()}
+    keytab = {"spark.kerberos.keytab": "/etc/my keys", "spark.kerberos.principal": "me/host@EXAMPLE.COM"}
+    (config,) = parse_token_clusters(servers | keytab, "app", [])
+    sasl = config.connection.security.sasl
+    assert sasl is not None
+    assert sasl.mechanism == "GSSAPI"
+    assert sasl.kerberos is not None
+    assert (sasl.kerberos.keytab, sasl.kerberos.principal) == ("/etc/my keys", "me/host@EXAMPLE.COM")
+    assert sasl.kerberos.service_name == "kafka"
+    service = {"spark.kafka.clusters.main.sasl.kerberos.service.name": "brokers"}
+    (config,) = parse_token_clusters(servers | service, "app", [])
+    sasl = config.connection.security.sasl
+    assert sasl is not None
+    assert sasl.kerberos is not None
+    assert (sasl.kerberos.keytab, sasl.kerberos.service_name) == (None, "brokers")
+    assert sasl.kerberos.ticket_cache is not None
+
+
 def test_a_client_certificate_is_a_login() -> None:
     (config,) = clusters(
         auth_bootstrap_servers="a:1",
