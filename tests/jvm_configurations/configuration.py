@@ -37,6 +37,11 @@ class JvmConfiguration:
         """Return the options of a Spark query."""
         return {f"kafka.{name.removeprefix('kafka.')}": value for name, value in _parse(self.properties).items()}
 
+    @property
+    def has_tokens(self) -> bool:
+        """Whether the application obtains delegation tokens."""
+        return any(name.startswith("spark.kafka.clusters.") for name in self.spark)
+
     def result(self) -> str:
         """Return what the table says."""
         if self.rejected:

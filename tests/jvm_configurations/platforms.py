@@ -91,7 +91,7 @@ kafka.sasl.kerberos.service.name=kafka
         r"""
 kafka.bootstrap.servers=host-1.example.com:9093
 """,
-        needs="a login in the options, because `spark.kafka.clusters.*` has no effect",
+        needs="`enable(spark)`",
         spark={
             "spark.kerberos.keytab": "/path/to/alice.keytab",
             "spark.kerberos.principal": "alice@EXAMPLE.COM",
@@ -106,7 +106,7 @@ kafka.bootstrap.servers=host-1.example.com:9093
 kafka.security.protocol=SASL_SSL
 kafka.ssl.truststore.location=/opt/cloudera/security/jks/truststore.jks
 """,
-        rejected="`kafka.sasl.mechanism` is missing",
+        needs="`enable(spark)`",
         spark={
             "spark.kafka.clusters.production.auth.bootstrap.servers": "host-1.example.com:9093",
             "spark.kafka.clusters.production.target.bootstrap.servers.regex": "host-[0-9].example.com:9093",

@@ -17,8 +17,10 @@ from pyspark_kafka_direct.options.read_options import (
     parse_slice_arguments,
     parse_stream_options,
 )
+from pyspark_kafka_direct.options.security_settings import DelegationTokenLogin
 from pyspark_kafka_direct.options.sink_options import parse_sink_options, parse_write_arguments
 from pyspark_kafka_direct.options.subscription import SubscribeStrategy
+from pyspark_kafka_direct.options.token_cluster_parser import parse_token_clusters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     Options = dict[str, str]
 
 BY_NAME = {each.name: each for each in CONFIGURATIONS}
+WITH_TOKENS = [each for each in CONFIGURATIONS if each.has_tokens]
+WITHOUT_TOKENS = [each for each in CONFIGURATIONS if not each.has_tokens]
 
 
 def unprefixed(options: Options) -> Options:
@@ -58,7 +62,7 @@ PARSERS: dict[str, Callable[[Options], object]] = {
 
 
 @pytest.mark.parametrize("api", PARSERS)
-@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=list(BY_NAME))
+@pytest.mark.parametrize("configuration", WITHOUT_TOKENS, ids=lambda each: each.name)
 def test_each_api_accepts_or_rejects_it(
     configuration: JvmConfiguration, api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,7 +78,7 @@ def test_each_api_accepts_or_rejects_it(
 
 
 @pytest.mark.parametrize(
-    "configuration", [each for each in CONFIGURATIONS if not each.rejected], ids=lambda each: each.name
+    "configuration", [each for each in WITHOUT_TOKENS if not each.rejected], ids=lambda each: each.name
 )
 def test_a_query_logs_only_the_documented_warnings(
     configuration: JvmConfiguration, monkeypatch: pytest.MonkeyPatch
@@ -84,6 +88,25 @@ def test_a_query_logs_only_the_documented_warnings(
     warnings = batch(configuration.options())
     assert len(warnings) == len(configuration.warnings)
     assert [part for part in configuration.warnings if not any(plain(part) in warning for warning in warnings)] == []
+
+
+@pytest.mark.parametrize("configuration", WITH_TOKENS, ids=lambda each: each.name)
+def test_queries_of_an_application_use_its_delegation_token(configuration: JvmConfiguration) -> None:
+    clusters = [config.cluster for config in parse_token_clusters(configuration.spark, "app", [])]
+    options = configuration.options()
+    reads = {**options, "subscribe": "t"}
+    connections = [
+        parse_batch_options(reads, clusters).connection,
+        parse_stream_options(reads, clusters).connection,
+        parse_continuous_options(reads, clusters).connection,
+        parse_sink_options(options, clusters, streaming=True).connection,
+        parse_kafka_params(unprefixed(options), token_clusters=clusters).connection,
+        parse_kafka_params(unprefixed(options), "rdd", clusters).connection,
+    ]
+    for connection in connections:
+        assert connection.security.protocol == "SASL_SSL"
+        assert connection.security.sasl is not None
+        assert connection.security.sasl.token_login == DelegationTokenLogin("app", "production")
 
 
 def test_the_migration_guide_has_the_table() -> None:
