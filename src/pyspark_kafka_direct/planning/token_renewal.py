@@ -36,12 +36,12 @@ class TokenLifetime:
 
     @property
     def renew_at(self) -> float:
-        """When the token is renewed; infinity if its last renewal has reached its end."""
+        """The time of the next renewal; infinity if the last one has reached the end of the token."""
         if self.expires_at >= self.ends_at:
             return float("inf")
         return self.renewed_at + (self.expires_at - self.renewed_at) * _RENEWAL_FRACTION
 
     @property
     def replace_at(self) -> float:
-        """When a new token replaces this one."""
+        """The time at which a new token replaces this one."""
         return min(self.expires_at, self.created_at + (self.ends_at - self.created_at) * _REPLACEMENT_FRACTION)
