@@ -75,3 +75,23 @@ def test_a_closed_discovery_checks_nothing_and_does_not_wait_for_the_next_check(
     assert brokers.now - began < 1
     brokers.sleep(1)
     assert all(task.greenlet.dead for task in brokers.world.tasks[1:]), "the thread has ended"
+
+
+def test_a_replaced_delegation_token_ends_the_run(cluster: NewCluster) -> None:
+    """Tasks get a new token only with a new run."""
+    brokers, ended, replaced = cluster(3, topic="a"), list[float](), list[bool]()
+    discovery = PartitionDiscovery(
+        brokers.reader(),
+        [A0],
+        5.0,
+        lambda: ended.append(brokers.now),
+        brokers.process,
+        is_token_replaced=lambda: bool(replaced),
+    )
+    discovery.start()
+    brokers.sleep(11)
+    assert ended == []
+    replaced.append(True)
+    brokers.sleep(11)
+    assert len(ended) == 1
+    discovery.close()
