@@ -134,8 +134,9 @@ def test_direct_streams_and_continuous_queries_of_two_clusters(
     kafka: EmbeddedKafka, topic: Callable[[], str], make_spark: SparkSessions, tmp_path: Path
 ) -> None:
     """Without enable(spark): these have the application's configuration themselves."""
+    # A JVM retains the properties of its first session, so the name of a cluster is that of the test above.
     plain, encrypted = kafka.listener("SASL_PLAINTEXT"), kafka.listener("SASL_SSL")
-    conf = token_conf(kafka, "plain", target_bootstrap_servers_regex=re.escape(plain))
+    conf = token_conf(kafka, "main", target_bootstrap_servers_regex=re.escape(plain))
     encrypted_conf = {"security_protocol": "SASL_SSL", "kafka_security_protocol": "SASL_PLAINTEXT"}
     conf |= token_conf(kafka, "tls", target_bootstrap_servers_regex=re.escape(encrypted), **encrypted_conf)
     spark = make_spark(conf, master="local[4]")
