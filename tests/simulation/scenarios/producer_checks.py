@@ -26,6 +26,7 @@ def settings(parameters: Mapping[str, Any]) -> ProducerSettings:
         batch_bytes=parameters["batch_bytes"],
         max_in_flight=parameters["max_in_flight"],
         delivery_timeout_ms=parameters["delivery_timeout_ms"],
+        buffer_bytes=parameters.get("buffer_bytes", 32 << 20),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,12 +38,15 @@ from tests.simulation.scenarios.several_topics import (
 )
 from tests.simulation.scenarios.transactional_producers import TransactionalRun
 
-from pyspark_kafka_direct.errors import TopicNotFoundError
+from pyspark_kafka_direct.client.producer_ids import request_producer_id
+from pyspark_kafka_direct.client.producer_state import IdempotentProducerState, PartitionSequence
+from pyspark_kafka_direct.errors import KafkaDirectError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
 if TYPE_CHECKING:
     import random
+    from concurrent.futures import Future
 
     from tests.simulation.history import Size
     from tests.simulation.scheduler import World
@@ -51,7 +54,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 
 NAME = "producers"
-SHRINKABLE = {"sends": 1, "transactions": 1, "topics": 1, "missing": (), "reopened": ()}
+SHRINKABLE = {"sends": 1, "transactions": 1, "topics": 1, "missing": (), "reopened": (), "next_sequence": 0}
 _SAFE_EVENTS = (
     "expand_topic",
     "elect_leader",
@@ -96,6 +99,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
         ],
         "missing": [number for number in range(sends) if rng.random() < missing_share],
         "reopened": [number for number in range(1, sends) if rng.random() < reopened_share],
+        "buffer_bytes": rng.choice((3_000, 32 << 20, 32 << 20)),  # of a few records, or of all
+        "next_sequence": rng.choice((0, 0, (1 << 31) - rng.randint(1, 20))) if mode == "idempotent" else 0,
         "transactions": transactions,
         "transaction_list": [
             [
@@ -186,7 +191,7 @@ def run(world: World, plan: Plan) -> None:
 class _Send:
     """One record and what its future returned."""
 
-    __slots__ = ("completed_at", "completions", "future", "partition", "sent_at", "thread", "value")
+    __slots__ = ("completed_at", "completions", "error", "metadata", "partition", "sent_at", "thread", "value")
 
     def __init__(self, value: bytes, partition: TopicPartition, thread: tuple[int, int], sent_at: float) -> None:
         self.value = value
@@ -195,12 +200,8 @@ class _Send:
         self.sent_at = sent_at
         self.completed_at = 0.0
         self.completions = 0
-        self.future: Future[RecordMetadata] | None = None
-
-    @property
-    def error(self) -> BaseException | None:
-        assert self.future is not None
-        return Future.exception(self.future, 0)  # the future's own method waits, which only tasks can
+        self.error: BaseException | None = None
+        self.metadata: RecordMetadata | None = None
 
 
 class _IdempotentRun:
@@ -223,6 +224,8 @@ class _IdempotentRun:
             self._process.spawn(f"thread {number}", partial(self._send_all, number))
             for number in range(self._parameters["threads"])
         ]
+        if self._parameters.get("next_sequence"):
+            environment.world.run([self._process.spawn("age", self._age)])
         environment.world.run(threads)
         if not self._process.dead:
             environment.world.run([self._process.spawn("close", self._finish)])
@@ -232,6 +235,17 @@ class _IdempotentRun:
         environment.heal()
         environment.world.run_for(100.0)  # late requests arrive
         self._check()
+
+    def _age(self) -> None:
+        """Let the process have a producer id that was used for long: its sequence numbers are about to start again."""
+        with contextlib.suppress(KafkaDirectError):
+            deadline = self._client.deadline()
+            self._client.refresh_brokers(deadline=deadline)
+            producer = request_producer_id(self._client, deadline)
+            sequence = PartitionSequence(producer, self._parameters["next_sequence"])
+            partitions = [partition_at(self._counts, place) for place in all_places(self._counts)]
+            state = IdempotentProducerState(producer, dict.fromkeys(partitions, sequence))
+            self._client.pool.idle_producers.release((self._client.settings, self._client.cluster_id), state)
 
     def _new_producer(self) -> AsyncProducer:
         return AsyncProducer(self._client, settings(self._parameters), linger=self._parameters["linger"])
@@ -262,7 +276,7 @@ class _IdempotentRun:
         self._sends.append(send)
         operation = world.start_operation(self._process)  # until the outcome is known
         attributes = attributes_of(send.value) if self._parameters["attributes"] else NO_ATTRIBUTES
-        send.future = self._producer.send(
+        future = self._producer.send(
             partition.topic,
             attributes.key,
             send.value,
@@ -270,11 +284,14 @@ class _IdempotentRun:
             partition=partition.partition,
             timestamp=attributes.timestamp if self._parameters["attributes"] else None,
         )
-        send.future.add_done_callback(partial(self._completed, send, operation))
+        send.sent_at = world.now  # the wait for memory does not count
+        future.add_done_callback(partial(self._completed, send, operation))
         return send
 
-    def _completed(self, send: _Send, operation: int, _: Future[RecordMetadata]) -> None:
+    def _completed(self, send: _Send, operation: int, future: Future[RecordMetadata]) -> None:
         send.completions += 1
+        send.error = future.exception()
+        send.metadata = None if send.error is not None else future.result()
         send.completed_at = self._environment.world.now
         self._environment.world.end_operation(operation, "completed" if send.error is None else "failed")
 
@@ -311,7 +328,6 @@ class _IdempotentRun:
             return
         if send.completions != 1:
             raise ViolationError(f"the future of a record was completed {send.completions} times: {name}")
-        assert send.future is not None
         limit = (self._parameters["delivery_timeout_ms"] + self._parameters["request_timeout_ms"]) / 1000
         passed = send.completed_at - send.sent_at
         if passed > limit + _SLACK + self._paused:
@@ -319,8 +335,8 @@ class _IdempotentRun:
         is_missing = send.partition.partition == _MISSING_PARTITION
         if isinstance(send.error, TopicNotFoundError) and not is_missing:
             raise ViolationError(f"a record fails because of another partition that is missing: {name}: {send.error}")
-        if send.error is None:
-            self._check_metadata(send, Future.result(send.future, 0), found)
+        if send.metadata is not None:
+            self._check_metadata(send, send.metadata, found)
         elif found and "were not written" in str(send.error):
             raise ViolationError(f"a record was written although its error denies it: {name}: {send.error}")
 

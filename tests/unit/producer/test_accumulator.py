@@ -122,6 +122,25 @@ def test_queued_records_of_a_missing_partition_fail_with_the_first_ones() -> Non
         assert {harness.outcomes[value][0] for value in [b"other", *numbered(20, 100)]} == {0}  # type: ignore[index]
 
 
+@pytest.mark.parametrize("partitions", [1, 2, 5])
+@pytest.mark.parametrize("before", [1, 4, 8, 20, 23])
+def test_records_without_keys_go_to_the_partitions_of_a_recreated_topic(partitions: int, before: int) -> None:
+    with ProducerCluster(partitions=8) as cluster:
+        harness = AccumulatorHarness(cluster, batch_bytes=300)
+        for value in numbered(before):
+            harness.append(value, key=None)
+        harness.poll_until(*numbered(before))
+        cluster.event("recreate_topic", topic="t", partitions=partitions)
+        harness.append(b"missing", partition=7, flush_now=True)
+        harness.poll_until(b"missing")
+        assert type(harness.error(b"missing")) is TopicNotFoundError
+        after = numbered(20, 100)
+        for value in after:
+            harness.append(value, key=None, flush_now=True)
+        harness.poll_until(*after)
+        assert {harness.outcomes[value][0] for value in after} == set(range(partitions))  # type: ignore[index]
+
+
 def test_queued_records_of_the_other_partitions_of_a_topic_do_not_fail_with_those_of_a_missing_one() -> None:
     with ProducerCluster(partitions=2) as cluster:
         harness = AccumulatorHarness(cluster, linger=30.0, batch_bytes=100)
