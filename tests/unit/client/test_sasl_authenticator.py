@@ -14,6 +14,7 @@ from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel, FetchReque
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.options.security_settings import (
+    AwsTokens,
     FileTokens,
     OAuthSettings,
     SaslSettings,
@@ -181,6 +182,16 @@ def test_a_mechanism_that_the_listener_does_not_offer(cluster: UnitCluster) -> N
     cluster.change("SaslHandshake", lambda *_: {"error_code": remaining.pop(0), "mechanisms": ["GSSAPI"]})
     for reason in codes.values():
         assert reason in rejection(client)
+
+
+def test_a_listener_without_the_mechanism_for_amazon_msk(cluster: UnitCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user may have set AWS_MSK_IAM, so the advice must not be to set it."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "a-key")
+    oauth = OAuthSettings(AwsTokens("eu-west-1", allowed_hosts=("broker-1",)))
+    message = rejection(secured(cluster, SaslSettings(mechanism="OAUTHBEARER", oauth=oauth), offered="AWS_MSK_IAM"))
+    assert "does not offer OAUTHBEARER; it offers AWS_MSK_IAM. The login to Amazon MSK with IAM uses" in message
+    assert "use the port of the IAM listener (9098), and Kafka 2.7.1 or newer" in message
 
 
 @pytest.mark.parametrize("api", ["SaslHandshake", "SaslAuthenticate"])

@@ -128,10 +128,14 @@ class _SaslExchange:
             response.error_code == _NONE and mechanism not in response.mechanisms
         ):
             offered = ", ".join(sorted(response.mechanisms)) or "none"
-            raise self._error(
-                f"The listener does not offer {mechanism}; it offers {offered}. Set kafka.sasl.mechanism (and "
-                "kafka.sasl.jaas.config) to one of these, or use another listener's port."
+            advice = (
+                "The login to Amazon MSK with IAM uses OAUTHBEARER; use the port of the IAM listener (9098), and Kafka "
+                "2.7.1 or newer."
+                if self._sasl.oauth is not None and isinstance(self._sasl.oauth.source, AwsTokens)
+                else "Set kafka.sasl.mechanism (and kafka.sasl.jaas.config) to one of these, or use another listener's "
+                "port."
             )
+            raise self._error(f"The listener does not offer {mechanism}; it offers {offered}. {advice}")
         if response.error_code == _ILLEGAL_SASL_STATE:
             raise self._error(
                 "The listener does not use SASL; set kafka.security.protocol to PLAINTEXT or SSL, or use another "
