@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # A command such as the creation of a view shows the options of its relation. Spark redacts options whose name or value
-# looks like a password, but neither a private key in PEM text nor the user and password of a schema registry: the
-# documentation recommends this setting.
+# looks like a password, but neither a private key in PEM text nor its passphrase, and not the user and password of a
+# schema registry: the documentation recommends this setting.
 REDACTED = "(?i)url|keystore[.]key|key[.]pem|passphrase|user[.]info"
 
 PAGES = [

@@ -16,6 +16,8 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from tests.certificate_stores import java_keystore, java_truststore
 from tests.integration.stream_queries import produce
 from tests.integration.token_endpoint import TokenEndpoint
@@ -23,6 +25,7 @@ from tests.jvm_configurations.table import CONFIGURATIONS
 
 from pyspark_kafka_direct import read_arrow
 from pyspark_kafka_direct.client.security import tls_contexts
+from pyspark_kafka_direct.options.spark_definitions import TOKEN_URLS_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -234,6 +237,32 @@ def test_the_handler_of_strimzi(secured_kafka: EmbeddedKafka, topic: str, endpoi
     }
 
 
+ASSERTION = "Apache Kafka: OAuth with a signed assertion"
+
+
+def test_a_signed_assertion(
+    secured_kafka: EmbeddedKafka,
+    topic: str,
+    endpoint: TokenEndpoint,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key, template = tmp_path / "private.key", tmp_path / "template.json"
+    private_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    key.write_bytes(private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    template.write_text('{"payload": {"iss": "my-client", "sub": "my-user"}}')
+    monkeypatch.setenv(TOKEN_URLS_VARIABLE, f"{endpoint.url},file://{key},file://{template}")
+    replaced = {
+        "bootstrap.servers": secured_kafka.listener("SASL_SSL"),
+        "sasl.oauthbearer.token.endpoint.url": endpoint.url,
+        "sasl.oauthbearer.assertion.private.key.file": str(key),
+        "sasl.oauthbearer.assertion.template.file": str(template),
+    }
+    assert values_of(params_of(ASSERTION, replaced), topic) == expected()
+    assert endpoint.forms[0]["grant_type"] == ["urn:ietf:params:oauth:grant-type:jwt-bearer"]
+    assert endpoint.forms[0]["scope"] == ["my-application-scope"]
+
+
 def test_the_table_has_the_configurations_of_these_tests() -> None:
     run = {each.name for each in CONFIGURATIONS if each.is_run and "GSSAPI" not in each.properties}
-    assert run == {*PASSWORDS, *STORES, *ENDPOINTS, STRIMZI}
+    assert run == {*PASSWORDS, *STORES, *ENDPOINTS, STRIMZI, ASSERTION}

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 WRONG = "hush-Zw9/wrong"
 CLIENT_SECRET = "hush-Ce5/client"
 STORE_PASSWORD = "hush-St7/store"
-OTHER_SECRETS = [CLIENT_SECRET, STORE_PASSWORD]
+PASSPHRASE = "hush-Ph3/phrase"
+OTHER_SECRETS = [CLIENT_SECRET, STORE_PASSWORD, PASSPHRASE]
 SECURITY_PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -87,6 +88,9 @@ def test_spark_shows_no_secret(
         "kafka.ssl.keystore.certificate.chain": certificates.client.read_text(),
         "kafka.ssl.keystore.key": encrypted_client_key(certificates).read_text(),
         "kafka.ssl.key.password": KEY_PASSWORD,
+        # PLAIN uses neither of these, but a view shows them.
+        "kafka.sasl.oauthbearer.assertion.private.key.pem": encrypted_client_key(certificates).read_text(),
+        "kafka.sasl.oauthbearer.assertion.private.key.passphrase": PASSPHRASE,
         "subscribe": topics_on(kafka.bootstrap_servers)(partitions=2),
     }
     _allow_all(kafka.bootstrap_servers, options["subscribe"])

@@ -64,6 +64,7 @@ sasl.oauthbearer.scope=my-application-scope
 sasl.oauthbearer.token.endpoint.url=https://example.com/oauth2/v1/token
 sasl.mechanism=OAUTHBEARER
 """,
+        is_run=True,
         environment={
             "PYSPARK_KAFKA_DIRECT_TOKEN_URLS": (
                 "https://example.com/oauth2/v1/token,file:///path/to/private.key,file:///path/to/template.json"

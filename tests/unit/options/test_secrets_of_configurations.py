@@ -31,7 +31,9 @@ def with_secrets(configuration: JvmConfiguration) -> Options:
     options = configuration.options()
     for name in options:
         if _SECRET_NAME.search(name):
-            options[name] = f"-----BEGIN PRIVATE KEY-----\n{SECRET}" if name.endswith("keystore.key") else SECRET
+            options[name] = (
+                f"-----BEGIN PRIVATE KEY-----\n{SECRET}" if name.endswith(("keystore.key", "key.pem")) else SECRET
+            )
     if JAAS in options:
         options[JAAS] = re.sub(
             r"([\w.]+)=(\"[^\"]*\"|'[^']*'|\w+)",
@@ -52,6 +54,21 @@ security.protocol=SASL_SSL
 sasl.mechanism=AWS_MSK_IAM
 sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required awsRoleArn="arn:aws:iam::123456789012:role/x" \
 awsRoleAccessKeyId="key" awsRoleSecretAccessKey="secret" awsRoleSessionToken="token";
+""",
+    ),
+    JvmConfiguration(
+        name="Apache Kafka: a client assertion with a key as text",
+        title="",
+        url="",
+        properties=r"""
+bootstrap.servers=broker.example.com:9093
+security.protocol=SASL_SSL
+sasl.mechanism=OAUTHBEARER
+sasl.oauthbearer.token.endpoint.url=https://idp.example.com/token
+sasl.oauthbearer.client.credentials.client.id=me
+sasl.oauthbearer.assertion.private.key.pem=key
+sasl.oauthbearer.assertion.private.key.passphrase=passphrase
+sasl.oauthbearer.assertion.claim.iss=me
 """,
     ),
 )
