@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from urllib.parse import unquote, urlsplit
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.config_option import ConfigSource
 from pyspark_kafka_direct.options.jaas import jaas_value
-from pyspark_kafka_direct.options.option_parser import environment_list
+from pyspark_kafka_direct.options.option_parser import environment_list, format_name
 from pyspark_kafka_direct.options.security_settings import (
     AssertionFile,
     ClientAssertion,
@@ -18,6 +19,7 @@ from pyspark_kafka_direct.options.security_settings import (
     SignedAssertion,
 )
 from pyspark_kafka_direct.options.spark_definitions import TOKEN_URLS_VARIABLE
+from pyspark_kafka_direct.options.strimzi_options import ASSERTION_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,6 +71,9 @@ def parse_grant(
     # As Java's ClientCredentialsRequestFormatterFactory.
     if parsed.get_string(_FILE) or parsed.get_string(f"{_PREFIX}claim.iss"):
         return ClientAssertion(_parse_assertion(parsed, warnings), client_id or None)
+    if path := jaas_options.get(ASSERTION_FILE):
+        option = format_name(ConfigSource.JAAS, ASSERTION_FILE)
+        return ClientAssertion(AssertionFile(_allowed_file(path, option), option), client_id or None)
     _warn_of_unused(
         parsed,
         warnings,
@@ -89,7 +94,7 @@ def parse_grant(
 def _parse_assertion(parsed: ParsedConfig, warnings: list[str]) -> Assertion:
     if parsed.get_string(_FILE):
         _warn_of_unused(parsed, warnings, because=f"with {parsed.name_of(_FILE)}")
-        return AssertionFile(_allowed_file(parsed, _FILE))
+        return AssertionFile(_allowed_file_of(parsed, _FILE) or "")
     key = parsed.get_secret(_KEY)
     has_file = bool(parsed.get_string(_KEY_FILE))
     if has_file == bool(key):
@@ -100,14 +105,13 @@ def _parse_assertion(parsed: ParsedConfig, warnings: list[str]) -> Assertion:
             else f"the private key of the assertion is missing; set {names[0]}, or {parsed.name_of(_FILE)} for "
             "assertions that another program signs"
         )
-    template = f"{_PREFIX}template.file"
     claims = ((claim, parsed.get_string(f"{_PREFIX}claim.{claim}")) for claim in ("aud", "iss", "sub"))
     return SignedAssertion(
         algorithm=cast("Literal['RS256', 'ES256']", parsed.get_string(f"{_PREFIX}algorithm")),
-        key_file=_allowed_file(parsed, _KEY_FILE) if has_file else None,
+        key_file=_allowed_file_of(parsed, _KEY_FILE),
         key=key or None,
         key_passphrase=parsed.get_secret(f"{_PREFIX}private.key.passphrase") or None,
-        template_file=_allowed_file(parsed, template) if parsed.get_string(template) else None,
+        template_file=_allowed_file_of(parsed, f"{_PREFIX}template.file"),
         claims=tuple((claim, value) for claim, value in claims if value),
         lifetime_seconds=parsed.get_int(f"{_PREFIX}claim.exp.seconds"),
         not_before_seconds=parsed.get_int(f"{_PREFIX}claim.nbf.seconds"),
@@ -115,15 +119,19 @@ def _parse_assertion(parsed: ParsedConfig, warnings: list[str]) -> Assertion:
     )
 
 
-def _allowed_file(parsed: ParsedConfig, name: str) -> str:
+def _allowed_file_of(parsed: ParsedConfig, name: str) -> str | None:
+    path = parsed.get_string(name)
+    return _allowed_file(path, parsed.name_of(name)) if path else None
+
+
+def _allowed_file(path: str, option: str) -> str:
     """Return the path of an option, which the environment of the driver must list as the URL of a file."""
     # Users who may set options, but run no code on the driver, could otherwise log in with any key of its host, or send
     # its files to their endpoint. With a list, the URL of the endpoint must be in it, too.
     urls = [urlsplit(url) for url in environment_list(os.environ, TOKEN_URLS_VARIABLE)]
-    path = parsed.get_string(name) or ""
     if path not in [unquote(url.path) for url in urls if url.scheme == "file"]:
         raise OptionError(
-            f"{parsed.name_of(name)} is not in the environment variable {TOKEN_URLS_VARIABLE} of the driver; to allow "
+            f"{option} is not in the environment variable {TOKEN_URLS_VARIABLE} of the driver; to allow "
             "the file, list its URL (such as file:///etc/kafka/key.pem) and that of the token endpoint there"
         )
     return path

@@ -110,6 +110,7 @@ class AssertionFile:
     """A signed assertion that another program renews in a file (Kafka's ``FileAssertionCreator``)."""
 
     path: str
+    option: str = "kafka.sasl.oauthbearer.assertion.file"  # for errors
 
 
 @dataclass(frozen=True, slots=True)

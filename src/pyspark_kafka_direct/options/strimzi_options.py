@@ -17,6 +17,9 @@ TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - a setti
 
 _PREFIX: Final = "oauth."
 _EXTENSION_PREFIX: Final = "oauth.sasl.extension."
+ASSERTION_FILE: Final = "oauth.client.assertion.location"
+_ASSERTION_TYPE: Final = "oauth.client.assertion.type"
+_JWT_ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _URL: Final = "oauth.token.endpoint.uri"
 _TOKEN_FILE: Final = "oauth.access.token.location"  # noqa: S105 - an option's name
 _KAFKA_NAMES: Final = {
@@ -62,6 +65,11 @@ def with_kafka_names(options: Mapping[str, str], config: str, warnings: list[str
             renamed["extension_" + name.removeprefix(_EXTENSION_PREFIX)] = value
         elif name == _TOKEN_FILE:
             renamed[TOKEN_URL] = "file://" + quote(value)
+        elif name == ASSERTION_FILE:
+            renamed[name] = value
+        elif name == _ASSERTION_TYPE:
+            if value != _JWT_ASSERTION:
+                raise OptionError(f"{config}: {name} must be {_JWT_ASSERTION}; other assertions are not supported")
         elif name in _OTHER_SETTINGS:
             display_name = format_name(ConfigSource.JAAS, name)
             warnings.append(ignored_warning(ConfigSource.JAAS, display_name, f"set {_OTHER_SETTINGS[name]}"))

@@ -6,6 +6,8 @@ import pytest
 from tests.unit.options.parsed_security import OAUTH_MODULE, error, oauth, parse
 
 from pyspark_kafka_direct.options.security_settings import (
+    AssertionFile,
+    ClientAssertion,
     ClientCredentials,
     EndpointTokens,
     FileTokens,
@@ -66,6 +68,20 @@ def test_a_token_in_a_file_needs_the_permission_of_the_driver(monkeypatch: pytes
     source = oauth(jaas, **{"sasl.login.callback.handler.class": HANDLER}).source
     assert isinstance(source, FileTokens)
     assert source.path == "/var/run/token"
+
+
+def test_a_client_assertion_in_a_file_needs_the_permission_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "oauth.client.assertion.location"
+    type_of_jwt = 'oauth.client.assertion.type="urn:ietf:params:oauth:client-assertion-type:jwt-bearer"'
+    jaas = f'oauth.token.endpoint.uri="{URL}" oauth.client.id="me" {name}="/assertion" {type_of_jwt}'
+    monkeypatch.delenv(TOKEN_URLS_VARIABLE, raising=False)
+    message = strimzi_error(jaas)
+    assert f"{name} inside sasl.jaas.config is not in the environment variable {TOKEN_URLS_VARIABLE}" in message
+    assert "must be urn:" in strimzi_error(jaas.replace("jwt-bearer", "saml2-bearer"))
+    monkeypatch.setenv(TOKEN_URLS_VARIABLE, f"{URL},file:///assertion")
+    source = oauth(jaas, **{"sasl.login.callback.handler.class": HANDLER}).source
+    assertion = AssertionFile("/assertion", f"{name} inside sasl.jaas.config")
+    assert source == EndpointTokens(URL, ClientAssertion(assertion, "me"))
 
 
 @pytest.mark.parametrize(

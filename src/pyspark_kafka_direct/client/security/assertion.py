@@ -32,7 +32,7 @@ _ES256_NUMBER_BYTES: Final = 32
 def create_assertion(assertion: Assertion, system: System) -> str:
     """Return a new assertion; the files that the settings name are read each time because they can change."""
     if isinstance(assertion, AssertionFile):
-        return read_jwt_file(assertion.path, f"{_PREFIX}file")
+        return read_jwt_file(assertion.path, assertion.option)
     header, claims = _read_template(assertion)
     now = int(system.wall_time())
     header |= {"alg": assertion.algorithm, "typ": "JWT"}
