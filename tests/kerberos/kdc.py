@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -74,7 +76,7 @@ class Kdc:
         self.folder = folder
         self.port, self.skewed_port = free_ports(2)
         self._skew = skew
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}  # by port
         self._config = self.client_config("admin", self.port)
         self._run("kdb5_util", "create", "-s", "-r", REALM, "-P", "master")
 
@@ -95,8 +97,9 @@ class Kdc:
 
     def stop(self) -> None:
         """Stop the processes; connections to them are then refused."""
-        for process in self._processes:
-            process.terminate()
+        for port, process in self._processes.items():
+            # faketime starts another process, and does not pass signals on.
+            os.kill(int(self._pid_file(port).read_text()), signal.SIGTERM)
             process.wait(_LIMIT)
         self._processes.clear()
 
@@ -136,18 +139,21 @@ class Kdc:
         return path
 
     def _start(self, port: int, *prefix: str) -> None:
-        command = [*prefix, "krb5kdc", "-n", "-P", str(self.folder / f"{port}.pid")]
+        command = [*prefix, "krb5kdc", "-n", "-P", str(self._pid_file(port))]
         with (self.folder / "kdc.out").open("ab") as output:
-            self._processes.append(subprocess.Popen(command, env=self._environment(port), stdout=output, stderr=output))
+            process = subprocess.Popen(command, env=self._environment(port), stdout=output, stderr=output)
         deadline = time.monotonic() + _LIMIT
-        while True:
-            try:
+        while process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", port), 1.0).close()
+                self._processes[port] = process
                 return
-            except OSError:
-                if time.monotonic() > deadline or self._processes[-1].poll() is not None:
-                    raise
-                time.sleep(0.02)
+            time.sleep(0.02)
+        process.kill()
+        raise RuntimeError(f"The KDC did not start: {(self.folder / 'kdc.out').read_text()}")
+
+    def _pid_file(self, port: int) -> Path:
+        return self.folder / f"{port}.pid"
 
     def _run(self, *command: str, commands: str = "") -> None:
         environment = self._environment(self.port)
