@@ -74,12 +74,14 @@ def alice(kdc: Kdc) -> Path:
 
 
 @contextmanager
-def start_kafka(krb5_conf: Path, keytab: Path, properties: Mapping[str, str]) -> Iterator[EmbeddedKafka]:
+def start_kafka(
+    krb5_conf: Path, keytab: Path, properties: Mapping[str, str], service: str = "kafka"
+) -> Iterator[EmbeddedKafka]:
     """A broker whose SASL listeners offer GSSAPI, with and without TLS."""
-    login = f'{MODULE} required useKeyTab=true storeKey=true keyTab="{keytab}" principal="kafka/localhost@{REALM}";'
+    login = f'{MODULE} required useKeyTab=true storeKey=true keyTab="{keytab}" principal="{service}/localhost@{REALM}";'
     listeners = ("sasl_plaintext", "sasl_ssl")
     kerberos = {f"listener.name.{name}.sasl.enabled.mechanisms": "GSSAPI,PLAIN" for name in listeners}
-    kerberos["sasl.kerberos.service.name"] = "kafka"
+    kerberos["sasl.kerberos.service.name"] = service
     kerberos |= {f"listener.name.{name}.gssapi.sasl.jaas.config": login for name in listeners}
     kafka = new_kafka(
         security=["SASL_PLAINTEXT", "SASL_SSL"], authorizer=True, properties={**FEW_THREADS, **kerberos, **properties}

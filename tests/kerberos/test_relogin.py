@@ -16,6 +16,7 @@ from tests.kerberos.conftest import start_kafka
 
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.errors import AuthenticationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,3 +68,16 @@ def test_new_connections_have_new_tickets(kafka: EmbeddedKafka, keytab: Path) ->
     while time.monotonic() < end:
         connect(client)
         time.sleep(0.05)
+
+
+def test_a_broker_with_a_new_key(kdc: Kdc, krb5_conf: Path, alice: Path, tmp_path: Path) -> None:
+    """The first login fails with the ticket for the old key, and the next one has a new ticket."""
+    keytab = tmp_path / "broker.keytab"
+    keytab.write_bytes(kdc.add("rotated/localhost").read_bytes())
+    with start_kafka(krb5_conf, keytab, {}, "rotated") as kafka:
+        client = settings(kafka, with_keytab("alice", alice), sasl_kerberos_service_name="rotated")
+        connect(client)
+        keytab.write_bytes(kdc.new_key("rotated/localhost").read_bytes())
+        with pytest.raises(AuthenticationError, match="rejected the Kerberos principal"):
+            connect(client)
+        connect(client)

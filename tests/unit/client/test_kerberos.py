@@ -129,6 +129,16 @@ def test_a_host_that_is_no_part_of_a_principal(kdc: FakeKdc, kerberos: KerberosS
         start_exchange(kerberos, "evil@REALM", Deadline.after(60), BROKER)
 
 
+def test_a_rejected_login_is_repeated_with_new_tickets(
+    cluster: UnitCluster, kdc: FakeKdc, kerberos: KerberosSettings
+) -> None:
+    """The broker may have replaced the key for which the process has a ticket."""
+    reader = client(cluster, kerberos, rejected(58, None), *LOGIN)
+    assert "rejected the Kerberos principal" in rejection(reader)
+    reader.refresh_brokers()
+    assert len(kdc.logins) == 2
+
+
 # Logins
 
 

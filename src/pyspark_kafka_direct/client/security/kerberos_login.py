@@ -80,6 +80,11 @@ def kerberos_credentials(kerberos: KerberosSettings, deadline: Deadline, broker:
     return _login(kerberos, deadline.system).credentials(deadline, broker)
 
 
+def renew_credentials(kerberos: KerberosSettings, deadline: Deadline) -> None:
+    """Log in again before the next connection: a broker rejects tickets for a key that it has replaced."""
+    _login(kerberos, deadline.system).renew_next(deadline)
+
+
 def load_gssapi() -> Any:
     """Import the library, which is optional."""
     try:
@@ -153,6 +158,14 @@ class _KerberosLogin:
                 self._renew(current, deadline, broker)
             assert self._current is not None
             return self._current
+        finally:
+            self._lock.release()
+
+    def renew_next(self, deadline: Deadline) -> None:
+        if not self._system.acquire(self._lock, max(deadline.remaining(), 0.001)):
+            return
+        try:
+            self._renew_at = 0.0
         finally:
             self._lock.release()
 

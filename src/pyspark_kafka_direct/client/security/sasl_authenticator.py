@@ -179,10 +179,14 @@ class _SaslExchange:
 
     def gssapi(self) -> None:
         """Authenticate by RFC 4752, verifying both sides."""
+        from pyspark_kafka_direct.client.security.kerberos_login import renew_credentials
+
         assert self._kerberos is not None
+        assert self._sasl.kerberos is not None
         try:
             self._kerberos.run(self._send)
         except AuthenticationError as error:
+            renew_credentials(self._sasl.kerberos, self._deadline)
             raise self._error(error.message) from error.__cause__
 
     def _send(self, message: bytes) -> bytes:
