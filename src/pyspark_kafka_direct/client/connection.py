@@ -174,13 +174,14 @@ class Connection:
         The connection still works. Its user closes it and opens another one when no response is outstanding.
         """
         tls = self.settings.security.tls
-        now = self.system.monotonic()
-        if self._certificates_changed or tls is None or self._socket is None or now < self._check_certificates_at:
+        if tls is None or self._socket is None or self._certificates_changed:
             return self._certificates_changed
-        from pyspark_kafka_direct.client.security.tls_contexts import is_outdated
+        now = self.system.monotonic()
+        if now >= self._check_certificates_at:
+            from pyspark_kafka_direct.client.security.tls_contexts import is_outdated
 
-        self._check_certificates_at = now + _CERTIFICATE_CHECK_SECONDS
-        self._certificates_changed = is_outdated(self._socket, tls, self.system)
+            self._check_certificates_at = now + _CERTIFICATE_CHECK_SECONDS
+            self._certificates_changed = is_outdated(self._socket, tls, self.system)
         return self._certificates_changed
 
     @property

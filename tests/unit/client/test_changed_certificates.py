@@ -219,6 +219,38 @@ def test_the_first_load_raises(files: Files) -> None:
     tls_context(tls)
 
 
+def test_the_first_load_waits_for_files_that_were_just_modified(files: Files) -> None:
+    files.certificate.write_text(RENEWED.pem)
+    tls = files.settings(1).security.tls
+    assert tls is not None
+
+    class Writer(FakeTimeSystem):
+        """Writes the key in the third sleep."""
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if len(self.slept) == 3:
+                files.key.write_text(RENEWED.key_pem())
+
+    clock = Writer(now=files.certificate.stat().st_mtime)
+    tls_context(tls, clock)
+    assert len(clock.slept) == 3
+
+
+def test_the_first_load_does_not_wait_for_ever(files: Files) -> None:
+    files.certificate.write_text(RENEWED.pem)
+    tls = files.settings(1).security.tls
+    assert tls is not None
+    behind = FakeTimeSystem(now=files.certificate.stat().st_mtime - 3600)  # the clock of this machine
+    with pytest.raises(OptionError, match="does not belong to the certificate"):
+        tls_context(tls, behind)
+    assert sum(behind.slept) == pytest.approx(2)
+    later = FakeTimeSystem(now=files.certificate.stat().st_mtime + 0.5)
+    with pytest.raises(OptionError, match="does not belong to the certificate"):
+        tls_context(tls, later)
+    assert 0.5 <= sum(later.slept) < 0.7
+
+
 @pytest.mark.parametrize("is_loaded", [False, True])
 def test_files_that_change_while_they_are_loaded(
     files: Files, monkeypatch: pytest.MonkeyPatch, warnings: Callable[[], list[str]], is_loaded: bool

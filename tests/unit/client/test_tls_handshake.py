@@ -26,6 +26,7 @@ from tests.unit.client.certified_keys import (
     CertifiedKey,
     client_context,
 )
+from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.client.tls_clients import (
     SECONDS,
     client_name_seen_by_server,
@@ -271,7 +272,7 @@ def test_unreadable_files_name_the_option(settings: dict[str, str], expected: st
     tls = settings_for(1, **with_folder).security.tls
     assert tls is not None
     with pytest.raises(OptionError, match=expected) as caught:
-        tls_context(tls)
+        tls_context(tls, FakeTimeSystem(now=1e10))  # long after the files were written
     assert "hunter2" not in str(caught.value)
     assert caught.value.message.startswith("option kafka.ssl.")
 

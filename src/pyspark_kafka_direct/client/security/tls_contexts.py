@@ -36,7 +36,10 @@ _log = logging.getLogger("pyspark_kafka_direct.client")
 _TLS_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 _UNMODIFIED_SECONDS: Final = 1.0
-_MAX_FIRST_LOADS: Final = 3  # while the files change
+
+# A process that starts while the files are replaced waits for them for two seconds.
+_MAX_FIRST_LOADS: Final = 21
+_FIRST_LOAD_PAUSE: Final = 0.1
 
 
 class _FileVersion(NamedTuple):
@@ -103,7 +106,7 @@ class _FileContext:
     def current(self, system: System) -> TlsContext:
         loaded = self._loaded
         if loaded is None:
-            loaded = self._loaded = self._load_first()
+            loaded = self._loaded = self._load_first(system)
             return loaded
         versions = self._file_versions()
         if versions in (loaded.file_versions, self._unreadable) or not self._are_complete(versions, system):
@@ -111,14 +114,16 @@ class _FileContext:
         self._loaded = loaded = self._reload(versions) or loaded
         return loaded
 
-    def _load_first(self) -> TlsContext:
+    def _load_first(self, system: System) -> TlsContext:
         for remaining_loads in reversed(range(_MAX_FIRST_LOADS)):
             versions = self._file_versions()
             try:
                 return _new_context(self._tls, versions)
             except OptionError:
-                if remaining_loads == 0 or self._file_versions() == versions:
+                is_changing = _was_just_modified(versions, system) or self._file_versions() != versions
+                if remaining_loads == 0 or not is_changing:
                     raise
+            system.sleep(_FIRST_LOAD_PAUSE)
         raise AssertionError("the last load returns or raises")
 
     def _reload(self, versions: _FileVersions) -> TlsContext | None:
@@ -154,8 +159,7 @@ class _FileContext:
             self._seen = (versions, now)
         elif now - seen_at >= _UNMODIFIED_SECONDS:  # also for missing files, and with another clock on a file server
             return True
-        latest = system.wall_time() - _UNMODIFIED_SECONDS
-        return all(version is not None and version.modified_ns / 1e9 <= latest for version in versions)
+        return None not in versions and not _was_just_modified(versions, system)
 
     def _file_versions(self) -> _FileVersions:
         return tuple(_file_version(path) for path in certificate_files(self._tls))
@@ -166,6 +170,12 @@ class _FileContext:
 @lru_cache(maxsize=64)
 def _file_context(tls: TlsSettings) -> _FileContext:
     return _FileContext(tls)
+
+
+def _was_just_modified(versions: _FileVersions, system: System) -> bool:
+    """Return whether one of the files that exist may be half written."""
+    latest = system.wall_time() - _UNMODIFIED_SECONDS
+    return any(version is not None and version.modified_ns / 1e9 > latest for version in versions)
 
 
 def _file_version(path: str) -> _FileVersion | None:
