@@ -46,6 +46,9 @@ class CheckpointStore:
         self.fencers: set[str] = set()  # processes that have fenced the drivers of a query that has begun
         self.notes: list[str] = []  # broken rules that matter less than lost and duplicated records
         self.on_pause: Callable[[SimulatedProcess], None] = lambda _: None
+        self._committer = ""  # the process that has written the last commit
+        self._consecutive_commits = 0  # of this process
+        self._late_commits: set[str] = set()  # of purged epochs, by drivers that were suspended
         self._superseded: dict[str, str] = {}  # files of other drivers, by the process that has met them
         self.operations = 0
         self.outage_until = 0.0
@@ -118,11 +121,26 @@ class CheckpointStore:
 
     def _check_committed(self, epoch: int, process: str) -> None:
         if epoch < max(self.epochs("commits")):
+            self._late_commits.add(f"commits/{epoch}")
             return  # a driver was suspended until the epoch was purged, and nothing reads this file
         if f"offsets/{epoch}" not in self.files:
             self.notes.append(f"the checkpoint is damaged: {process} writes commits/{epoch} without offsets/{epoch}")
         if epoch > 0 and f"commits/{epoch - 1}" not in self.files:
             self.notes.append(f"the commit log has a gap: {process} writes commits/{epoch} without {epoch - 1}")
+        self._consecutive_commits = self._consecutive_commits + 1 if process == self._committer else 1
+        self._committer = process
+        # A recovery commits up to two epochs without purging, and a driver may recover twice.
+        if self._consecutive_commits > 5 and (not self.faults or self.environment.is_quiet):
+            self._check_purged(epoch - 1, process)
+
+    def _check_purged(self, newest: int, process: str) -> None:
+        """Check that a driver has deleted what expired before its last epochs."""
+        first = newest - self.environment.plan.parameters.get("retain", newest) - 3
+        expired = [
+            f"{folder}/{epoch}" for folder in ("offsets", "commits") for epoch in self.epochs(folder) if epoch < first
+        ]
+        if left := [name for name in expired if name not in self._late_commits]:
+            self.notes.append(f"expired epochs are not purged: {process} has committed epoch {newest}, and left {left}")
 
     def check_logs(self) -> None:
         """Check what Spark requires when a query starts."""
