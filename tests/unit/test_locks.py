@@ -66,6 +66,7 @@ GUARDED: dict[tuple[str, str, str], str] = {
     ("producer/record_future.py", "RecordFuture", "_condition"): "_waiters _done_callbacks is_observed",
     ("payloads/registry/registry_client.py", "MissingIds", "_lock"): "_free_at",
     ("payloads/registry/single_flight_cache.py", "SingleFlightCache", "_lock"): "_entries _weight",
+    ("spark/delegation_tokens.py", "", "_lock"): "_known_folders _read_configuration",
     ("spark/delegation_tokens.py", "ApplicationTokens", "_lock"): "_states _write",
     ("spark/loss_channel.py", "LossReporter", "_condition"): "_has_thread _sending _unresponsive _unsent",
     ("spark/offset_committer.py", "AsyncOffsetCommitter", "_changed"): (

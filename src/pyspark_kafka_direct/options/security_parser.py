@@ -20,7 +20,7 @@ from pyspark_kafka_direct.options.security_settings import (
     SecuritySettings,
 )
 from pyspark_kafka_direct.options.tls_parser import parse_tls
-from pyspark_kafka_direct.options.token_clusters import find_token_cluster
+from pyspark_kafka_direct.options.token_clusters import CLUSTERS_PREFIX, TARGET_PROPERTY, find_token_cluster
 from pyspark_kafka_direct.options.value_types import invalid_value
 
 if TYPE_CHECKING:
@@ -62,6 +62,12 @@ def parse_security(
     if token_clusters and not _has_login(parsed):
         servers = parsed.get_list("bootstrap.servers")
         cluster = find_token_cluster(token_clusters, servers, parsed.name_of("bootstrap.servers"))
+        if cluster is None and protocol.startswith("SASL"):
+            raise OptionError(
+                f"the query has no login ({parsed.name_of('sasl.jaas.config')}), and {TARGET_PROPERTY} of no cluster "
+                f"in {CLUSTERS_PREFIX}* matches {parsed.name_of('bootstrap.servers')}; correct the expression, or add "
+                "a login"
+            )
         if cluster is not None and "security.protocol" not in parsed.given_names:
             protocol = cluster.protocol
     warnings: list[str] = []

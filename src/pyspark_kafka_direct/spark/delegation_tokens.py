@@ -21,12 +21,14 @@ from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.options.security_settings import DelegationToken, TokenState
 from pyspark_kafka_direct.options.token_cluster_parser import parse_token_clusters
 from pyspark_kafka_direct.planning.token_renewal import TokenLifetime
-from pyspark_kafka_direct.spark.listener_files import create_application_folder
-from pyspark_kafka_direct.spark.token_file import token_file
+from pyspark_kafka_direct.spark.listener_files import application_folder
+from pyspark_kafka_direct.spark.token_file import TOKEN_FOLDER_NAME, token_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from pyspark import SparkContext
 
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import System
@@ -41,7 +43,8 @@ _MIN_PAUSE_SECONDS: Final = 0.1
 _FIRST_RETRY_SECONDS: Final = 1.0
 _MAX_RETRY_SECONDS: Final = 60.0
 
-_started: set[Path] = set()  # folders of the applications whose tokens this process obtains
+_lock = SYSTEM.lock()
+_known_folders: set[Path] = set()  # of applications whose configuration was read; they exist if there are tokens
 
 
 def start_delegation_tokens(context: object) -> tuple[TokenCluster, ...]:
@@ -53,22 +56,27 @@ def start_delegation_tokens(context: object) -> tuple[TokenCluster, ...]:
     Raises:
         OptionError: A property ``spark.kafka.clusters.*`` is invalid.
     """
-    from pyspark import SparkContext
+    import pyspark
 
-    if not isinstance(context, SparkContext):
+    if not isinstance(context, pyspark.SparkContext):
         return ()
-    properties = dict(context.getConf().getAll())
-    warnings: list[str] = []
-    configs = parse_token_clusters(properties, SYSTEM.nonce(), warnings)
-    if not configs:
-        return ()
-    folder = create_application_folder()
-    if folder not in _started:
-        for warning in warnings:
-            warn_once(warning)
-        ApplicationTokens(folder, configs, SYSTEM).start()
-        _started.add(folder)
+    folder = application_folder(TOKEN_FOLDER_NAME)
+    with _lock:
+        if folder not in _known_folders:
+            _read_configuration(context, folder)
+            _known_folders.add(folder)
     return token_file(folder).clusters()
+
+
+def _read_configuration(context: SparkContext, folder: Path) -> None:
+    """Start to obtain the tokens of an application, if its configuration asks for some."""
+    warnings: list[str] = []
+    configs = parse_token_clusters(dict(context.getConf().getAll()), SYSTEM.nonce(), warnings)
+    for warning in warnings:
+        warn_once(warning)
+    if configs:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        ApplicationTokens(folder, configs, SYSTEM).start()
 
 
 class ApplicationTokens:

@@ -29,28 +29,28 @@ _RETAINED_JOB_GROUPS: Final = 100  # of batch queries
 
 def create_shared_folder(spark: SparkSession) -> Path | None:
     """Create the folder if it is missing; return ``None`` without a JVM (Spark Connect)."""
-    return None if getattr(spark, "_jsparkSession", None) is None else create_application_folder()
-
-
-def create_application_folder() -> Path:
-    """Create the folder if it is missing, in the process that has the SparkContext."""
-    from pyspark import SparkFiles
-
-    folder = Path(SparkFiles.getRootDirectory(), SHARED_FOLDER_NAME)
+    if getattr(spark, "_jsparkSession", None) is None:
+        return None
+    folder = application_folder(SHARED_FOLDER_NAME)
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
-def find_shared_folder(root: Path | None = None) -> Path | None:
+def application_folder(name: str) -> Path:
+    """Return a folder of the application, which may not exist yet, in the process that has the SparkContext."""
+    from pyspark import SparkFiles
+
+    return Path(SparkFiles.getRootDirectory(), name)
+
+
+def find_shared_folder(root: Path | None = None, name: str = SHARED_FOLDER_NAME) -> Path | None:
     """Return the folder in a planning process, or ``None`` if ``enable(spark)`` was not called."""
     # ``root`` is Spark's folder for the application's files. A session with its own files has a subfolder of it.
     if root is None:
         from pyspark import SparkFiles
 
         root = Path(SparkFiles.getRootDirectory())
-    return next(
-        (parent / SHARED_FOLDER_NAME for parent in (root, root.parent) if (parent / SHARED_FOLDER_NAME).is_dir()), None
-    )
+    return next((parent / name for parent in (root, root.parent) if (parent / name).is_dir()), None)
 
 
 def save_write_report(report: BatchWriteReport, name: str, folder: Path | None = None) -> None:

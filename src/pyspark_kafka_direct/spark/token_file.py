@@ -1,6 +1,6 @@
 """The file by which the driver's process passes delegation tokens to the processes that plan queries.
 
-The file is in the shared folder of the application (``listener_files``), and only its owner can read it. The driver's
+The file is in a folder beside that of the listener (``listener_files``), and only its owner can read it. The driver's
 process writes it as a whole each time that a token or an error changes.
 """
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _log = logging.getLogger("pyspark_kafka_direct.spark")
+
+TOKEN_FOLDER_NAME: Final = "pyspark-kafka-direct-tokens"  # noqa: S105 - a folder's name
+"""Not the listener's, whose existence shows that ``enable(spark)`` was called: direct streams obtain tokens without it.
+"""
 
 _FILE_NAME: Final = "delegation-tokens"
 
@@ -108,7 +112,7 @@ def token_file(folder: Path) -> TokenFile:
 def token_clusters() -> tuple[TokenCluster, ...]:
     """Return the clusters of the application for which it has delegation tokens; none if it has not enabled them."""
     try:
-        folder = find_shared_folder()
+        folder = find_shared_folder(name=TOKEN_FOLDER_NAME)
     except Exception as error:  # no Spark application, as in tests
         _log.debug("no delegation tokens: %r", error)
         return ()

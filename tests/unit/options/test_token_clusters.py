@@ -84,6 +84,13 @@ def test_one_server_has_to_match_as_a_whole_as_in_spark(target: str, matches: bo
     assert found.protocol == ("SASL_SSL" if matches else "PLAINTEXT")
 
 
+def test_an_expression_that_matches_no_server_of_a_query_without_a_login_is_an_error() -> None:
+    with pytest.raises(OptionError) as caught:
+        security({"kafka.security.protocol": "SASL_SSL"}, TokenCluster(MAIN, target="c:.*"))
+    assert "target.bootstrap.servers.regex of no cluster in spark.kafka.clusters.* matches" in caught.value.message
+    assert security({"kafka.security.protocol": "SASL_SSL", **LOGIN}, TokenCluster(MAIN, target="c:.*")).sasl
+
+
 def test_two_matching_clusters_are_an_error_that_names_both() -> None:
     with pytest.raises(OptionError) as caught:
         security({}, TokenCluster(MAIN), TokenCluster(OTHER))
