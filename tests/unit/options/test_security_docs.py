@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,13 @@ def test_the_page_has_examples_errors_and_valid_links() -> None:
             for line in PAGE.splitlines()
             if line.startswith("#")
         ]
+
+
+def test_the_table_of_logins_names_extras_that_exist() -> None:
+    table = PAGE[PAGE.index("## Find your login") : PAGE.index("## Which protocol")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if "](#" in line]
+    extras = {extra.strip("`") for _, _, extra, _ in rows if extra}
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert extras == {"kerberos", "msk", "azure", "gcp"}
+    assert extras <= project["optional-dependencies"].keys()
+    assert [row for row in rows if not row[-1]] == []
