@@ -58,6 +58,10 @@ def parse_jaas(text: str, option_name: str = "kafka.sasl.jaas.config") -> LoginM
     tokens = _JaasTokens(text, option_name)
     module = tokens.next_word("the class name of a login module")
     flag = tokens.next_word("a control flag (required)")
+    if flag == "{":
+        raise tokens.error(
+            expected="the login module of the JAAS file alone, without the name of its section and braces"
+        )
     if flag.lower() not in _CONTROL_FLAGS:
         raise tokens.error(expected="a control flag: required, requisite, sufficient or optional")
     options: dict[str, str] = {}

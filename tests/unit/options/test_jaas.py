@@ -32,6 +32,7 @@ REJECTED = [
     ("   // nothing", "class name"),
     ("a.B", "control flag"),
     ('a.B username="x";', "control flag"),
+    ('KafkaClient {\n  a.B required u="v";\n};', "without the name of its section"),
     ('a.B required u="v"', "; at the end"),
     ("a.B required u;", "= after"),
     ("a.B required u=;", "value"),
