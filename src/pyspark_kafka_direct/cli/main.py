@@ -27,6 +27,7 @@ _OPTION: Final = re.compile(r"-[A-Za-z]|--[a-z-]+")
 
 COMMANDS: Final = {
     "consume": "print records of topics",
+    "transactions": "show open transactions, and which one holds back readers",
 }
 """The commands and what they do. The module of a command, which has its name, is imported when it runs."""
 

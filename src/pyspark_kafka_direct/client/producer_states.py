@@ -48,7 +48,12 @@ class DescribeProducersRequest:
                     continue
                 # After any other error, such as a missing permission, there are no active producers.
                 results[partition] = tuple(
-                    OpenTransaction(producer.producer_id, producer.producer_epoch, producer.current_txn_start_offset)
+                    OpenTransaction(
+                        producer.producer_id,
+                        producer.producer_epoch,
+                        producer.current_txn_start_offset,
+                        producer.last_timestamp,
+                    )
                     for producer in each.active_producers
                     if producer.current_txn_start_offset >= 0  # -1: no transaction is open
                 )

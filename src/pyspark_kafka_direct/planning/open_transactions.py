@@ -27,6 +27,7 @@ class OpenTransaction(NamedTuple):
     producer_id: int
     producer_epoch: int
     start_offset: int
+    last_timestamp: int = -1  # of its last record, in ms since 1970; -1: unknown
 
 
 class BlockedPartition(NamedTuple):

@@ -130,3 +130,40 @@ TXN_OFFSET_COMMIT = message_type("""
                 partition_index: int32
                 error_code: int16
 """)
+
+# The next two and DescribeProducers are those of ``kafka-transactions.sh`` (KIP-664, Kafka 3.0).
+LIST_TRANSACTIONS = message_type("""
+    ListTransactions: key 66, versions 0-2, flexible 0+
+    request
+        state_filters: [string]
+        producer_id_filters: [int64]
+        duration_filter: int64 1+ = -1
+        transactional_id_pattern: string?2+ 2+ = null
+    response
+        throttle_time_ms: int32
+        error_code: int16
+        unknown_state_filters: [string]
+        transaction_states: [TransactionState]
+            transactional_id: string
+            producer_id: int64
+            transaction_state: string
+""")
+
+DESCRIBE_TRANSACTIONS = message_type("""
+    DescribeTransactions: key 65, versions 0, flexible 0+
+    request
+        transactional_ids: [string]
+    response
+        throttle_time_ms: int32
+        transaction_states: [TransactionState]
+            error_code: int16
+            transactional_id: string
+            transaction_state: string
+            transaction_timeout_ms: int32
+            transaction_start_time_ms: int64
+            producer_id: int64
+            producer_epoch: int16
+            topics: [TopicData]
+                topic: string
+                partitions: [int32]
+""")

@@ -87,6 +87,8 @@ def test_supported_versions_of_all_messages() -> None:
         "CreateDelegationToken": Versions(1, 3),
         "RenewDelegationToken": Versions(1, 2),
         "DescribeDelegationToken": Versions(1, 3),
+        "ListTransactions": Versions(0, 2),
+        "DescribeTransactions": Versions(0, 0),
     }
 
 

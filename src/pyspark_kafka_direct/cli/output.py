@@ -1,0 +1,56 @@
+"""The output of commands: aligned tables for people, and JSON with one object per line for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+def add_output_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that chooses the output."""
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+
+
+def print_rows(rows: Iterable[Mapping[str, object]], columns: Sequence[str], *, as_json: bool, if_none: str) -> None:
+    """Print rows as JSON, or as a table with these columns; ``if_none`` is printed instead of an empty table."""
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+        return
+    cells = [[_shown(row[column]) for column in columns] for row in rows]
+    if not cells:
+        print(if_none)
+        return
+    table = [[column.upper().replace("_", " ") for column in columns], *cells]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    is_number = [all(isinstance(row[column], int) for row in rows) for column in columns]
+    for line in table:
+        aligned = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, is_number, strict=True)
+        )
+        print("  ".join(aligned).rstrip())
+
+
+def utc_time(milliseconds: int | None) -> str | None:
+    """Return a time of Kafka in ISO 8601, or None if it is unknown."""
+    if milliseconds is None or milliseconds < 0:
+        return None
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _shown(value: object) -> str:
+    from pyspark_kafka_direct.errors import printable
+
+    return "-" if value is None else printable(str(value))  # names come from brokers
+
+
+def to_stderr(text: str) -> None:
+    """Print what is no result, such as a hint."""
+    print(text, file=sys.stderr)

@@ -1,0 +1,162 @@
+"""``kafka-direct transactions``: open transactions, and which one holds back readers of committed records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, client_settings
+from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, to_stderr, utc_time
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.deadline import Deadline
+    from pyspark_kafka_direct.client.transaction_listing import DescribedTransaction
+    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.planning.open_transactions import OpenTransaction
+
+DESCRIPTION: Final = """\
+Show open transactions. With read_committed, a partition can be read up to its last stable offset, which is before the
+first open transaction. "list" shows the open transactions of partitions, "describe" that of a transactional id."""
+EXAMPLES: Final = """
+exit code 1: "list" found a hanging transaction, which no coordinator knows and only an administrator can end.
+
+examples:
+  kafka-direct transactions list -b localhost:9092
+  kafka-direct transactions list flights -b localhost:9092 --json
+  kafka-direct transactions describe flights-writer -b localhost:9092
+"""
+
+_COLUMNS: Final = (
+    "partition",
+    "blocks",
+    "behind",
+    "since",
+    "transactional_id",
+    "state",
+    "producer_id",
+    "epoch",
+    "start_offset",
+)
+_DESCRIBED_COLUMNS: Final = ("transactional_id", "state", "since", "timeout_ms", "producer_id", "epoch", "partitions")
+_OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+_HANGING: Final = "hanging"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("action", choices=("list", "describe"), help="list: of partitions; describe: of one id")
+    parser.add_argument(
+        "names", metavar="NAME", nargs="*", help="list: topics (default: all of them); describe: transactional ids"
+    )
+    add_output_argument(parser)
+    add_connection_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the transactions."""
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.options.kafka_params import parse_kafka_params
+
+    cluster = ClusterClient(parse_kafka_params(client_settings(arguments)).connection)
+    if arguments.action == "list":
+        return _list(cluster, arguments.names, as_json=arguments.json)
+    return _describe(cluster, arguments.names, as_json=arguments.json)
+
+
+class _Blocked(NamedTuple):
+    """A partition whose last stable offset is below its high watermark."""
+
+    last_stable_offset: int
+    high_watermark: int
+
+
+def _list(cluster: ClusterClient, topics: Sequence[str], *, as_json: bool) -> int:
+    from pyspark_kafka_direct.client.transaction_listing import describe_transaction, list_transactions
+
+    deadline = cluster.deadline()
+    blocked = _blocked_partitions(cluster, topics, deadline)
+    open_transactions = cluster.open_transactions(blocked, deadline=deadline) if blocked else {}
+    described: dict[int, DescribedTransaction] = {}
+    if open_transactions:
+        producer_ids = {each.producer_id for found in open_transactions.values() for each in found}
+        for listed in list_transactions(cluster, deadline):
+            if listed.producer_id in producer_ids and listed.state in _OPEN_STATES:
+                found = describe_transaction(cluster, listed.transactional_id, deadline)
+                if found is not None:
+                    described[listed.producer_id] = found
+    rows = [
+        _row(partition, blocked[partition], transaction, described.get(transaction.producer_id))
+        for partition, found in sorted(open_transactions.items())
+        for transaction in sorted(found, key=lambda each: each.start_offset)
+    ]
+    print_rows(rows, _COLUMNS, as_json=as_json, if_none="No transaction is open.")
+    unseen = sorted(tp for tp, found in open_transactions.items() if not found)
+    if unseen:
+        to_stderr(
+            f"{', '.join(map(str, unseen))}: records are not stable yet, but no open transaction is shown. It has just "
+            "ended, or this principal lacks the permission Read on the topic."
+        )
+    return int(any(row["state"] == _HANGING for row in rows))
+
+
+def _blocked_partitions(
+    cluster: ClusterClient, topics: Sequence[str], deadline: Deadline
+) -> dict[TopicPartition, _Blocked]:
+    """Return the partitions with records that are not stable yet."""
+    from pyspark_kafka_direct.offsets import LATEST, TopicPartition
+
+    metadata = cluster.topics(topics, deadline=deadline) if topics else cluster.all_topics(deadline=deadline)
+    partitions = [TopicPartition(name, index) for name, topic in metadata.items() for index in topic.partitions]
+    latest = dict.fromkeys(partitions, LATEST)
+    stable = cluster.offsets(latest, isolation_level="read_committed", deadline=deadline)
+    ends = cluster.offsets(latest, deadline=deadline)
+    return {tp: _Blocked(stable[tp], ends[tp]) for tp in partitions if stable[tp] < ends[tp]}
+
+
+def _row(
+    partition: TopicPartition, blocked: _Blocked, transaction: OpenTransaction, described: DescribedTransaction | None
+) -> Mapping[str, object]:
+    """Return what is known of an open transaction in a partition."""
+    is_known = described is not None and partition in described.partitions
+    since = described.started_at if described is not None and is_known else transaction.last_timestamp
+    return {
+        "partition": str(partition),
+        "blocks": "yes" if transaction.start_offset <= blocked.last_stable_offset else "no",
+        "behind": blocked.high_watermark - blocked.last_stable_offset,
+        "since": utc_time(since),
+        "transactional_id": None if described is None else described.transactional_id,
+        "state": described.state if described is not None and is_known else _HANGING,
+        "producer_id": transaction.producer_id,
+        "epoch": transaction.producer_epoch,
+        "start_offset": transaction.start_offset,
+    }
+
+
+def _describe(cluster: ClusterClient, transactional_ids: Sequence[str], *, as_json: bool) -> int:
+    from pyspark_kafka_direct.client.transaction_listing import describe_transaction
+
+    if not transactional_ids:
+        raise OptionError('Name the transactional ids; "kafka-direct transactions list" shows those of open ones')
+    deadline = cluster.deadline()
+    rows = []
+    for transactional_id in transactional_ids:
+        found = describe_transaction(cluster, transactional_id, deadline)
+        if found is None:
+            raise OptionError(f"The cluster has no transactional id {transactional_id!r}")
+        rows.append(
+            {
+                "transactional_id": transactional_id,
+                "state": found.state,
+                "since": utc_time(found.started_at),
+                "timeout_ms": found.timeout_ms,
+                "producer_id": found.producer.id,
+                "epoch": found.producer.epoch,
+                "partitions": " ".join(map(str, found.partitions)) or None,
+            }
+        )
+    print_rows(rows, _DESCRIBED_COLUMNS, as_json=as_json, if_none="")
+    return 0
