@@ -27,7 +27,9 @@ from pyspark_kafka_direct.options.security_settings import Secret
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.security.oauth_tokens import TokenRetriever
+    from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.options.security_settings import AwsAccessKey, AwsRole, AwsTokens
 
 _log = logging.getLogger("pyspark_kafka_direct.client")
@@ -43,8 +45,8 @@ def aws_token_retriever(source: AwsTokens) -> TokenRetriever:
     """Return a function that signs a token with the current credentials."""
     refreshable: list[Any] = []  # credentials that renew themselves, such as those of a role
 
-    def retrieve(_: object) -> OAuthBearerToken:
-        with _aws_errors(source):
+    def retrieve(deadline: Deadline) -> OAuthBearerToken:
+        with _aws_errors(source, deadline.system):
             # Keys of files and variables are read each time, because another program may replace them.
             credentials = refreshable[0] if refreshable else _load_credentials(source)
             if hasattr(credentials, "refresh_needed") and not refreshable:
@@ -159,17 +161,17 @@ def _log_identity(source: AwsTokens, keys: Any) -> None:
 
 
 @contextlib.contextmanager
-def _aws_errors(source: AwsTokens) -> Iterator[None]:
+def _aws_errors(source: AwsTokens, system: System) -> Iterator[None]:
     """Raise errors of botocore as errors of this package; those with foreign text that may be secret pass."""
     try:
         yield
     except Exception as error:
-        if translated := _translated(error, source):
+        if translated := _translated(error, source, system):
             raise translated from None
         raise
 
 
-def _translated(error: Exception, source: AwsTokens) -> AuthenticationError | OptionError | None:
+def _translated(error: Exception, source: AwsTokens, system: System) -> AuthenticationError | OptionError | None:
     if not type(error).__module__.startswith("botocore."):
         return None
     from botocore import exceptions
@@ -177,7 +179,7 @@ def _translated(error: Exception, source: AwsTokens) -> AuthenticationError | Op
     host = socket.gethostname()
     match error:
         case exceptions.ClientError():
-            return _rejection(error, source)
+            return _rejection(error, source, system)
         case exceptions.ProfileNotFound():
             return OptionError(
                 f"awsProfileName: the AWS configuration of {host} has no profile {source.profile!r}"
@@ -197,12 +199,12 @@ def _translated(error: Exception, source: AwsTokens) -> AuthenticationError | Op
     return None
 
 
-def _rejection(error: Any, source: AwsTokens) -> AuthenticationError:
+def _rejection(error: Any, source: AwsTokens, system: System) -> AuthenticationError:
     """Return the error for a response of STS. Its message names the caller and the role, but no keys."""
     details = error.response.get("Error", {})
     code, message = str(details.get("Code", "")), str(details.get("Message", ""))
     if code in _SIGNATURE_CODES:
-        now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+        now = datetime.fromtimestamp(system.wall_time(), UTC).strftime("%Y-%m-%d %H:%M:%S")
         advice = f"check the access key, and the clock of {socket.gethostname()}, which is {now} UTC"
     else:
         advice = "check the trust policy of the role, awsRoleArn and awsRoleExternalId"

@@ -212,7 +212,7 @@ class _SaslExchange:
             advice = rejected_token_advice(self._sasl.token_login.cluster)
         elif self._sasl.mechanism == "OAUTHBEARER":
             principal = "the token"
-            advice = _token_advice(self._sasl.oauth)
+            advice = _token_advice(self._sasl.oauth, self._deadline.system.wall_time())
         elif self._kerberos is not None:
             principal = f"the Kerberos principal {self._kerberos.principal}"
             advice = (
@@ -243,11 +243,11 @@ class _SaslExchange:
         return AuthenticationError(message, broker=self._connection.broker)
 
 
-def _token_advice(oauth: OAuthSettings | None) -> str:
+def _token_advice(oauth: OAuthSettings | None, wall_time: float) -> str:
     """Return what to check if a broker rejects a token; the services of cloud providers give no reason."""
     match oauth.source if oauth else None:
         case AwsTokens() as source:
-            now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+            now = datetime.fromtimestamp(wall_time, UTC).strftime("%Y-%m-%d %H:%M:%S")
             return (
                 "Amazon MSK gives no reason. Check that the IAM policy allows kafka-cluster:Connect, that the cluster "
                 f"is in {source.region}, and the clock of {socket.gethostname()}, which is {now} UTC."
