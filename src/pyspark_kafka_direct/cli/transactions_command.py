@@ -20,14 +20,20 @@ if TYPE_CHECKING:
 
 DESCRIPTION: Final = """\
 Show open transactions. With read_committed, a partition can be read up to its last stable offset, which is before the
-first open transaction. "list" shows the open transactions of partitions, "describe" that of a transactional id."""
+first open transaction. "list" shows the open transactions of partitions, "describe" that of a transactional id, and
+"abort" ends one."""
 EXAMPLES: Final = """
-exit code 1: "list" found a hanging transaction, which no coordinator knows and only an administrator can end.
+"abort" only shows what it would do, unless --execute is given.
+
+exit code 1: "list" found a hanging transaction, which no coordinator knows and only an administrator can end; or
+"abort" found a reason against it.
 
 examples:
   kafka-direct transactions list -b localhost:9092
   kafka-direct transactions list flights -b localhost:9092 --json
   kafka-direct transactions describe flights-writer -b localhost:9092
+  kafka-direct transactions abort flights-writer -b localhost:9092
+  kafka-direct transactions abort --partition flights-0 -b localhost:9092
 """
 
 _COLUMNS: Final = (
@@ -42,15 +48,23 @@ _COLUMNS: Final = (
     "start_offset",
 )
 _DESCRIBED_COLUMNS: Final = ("transactional_id", "state", "since", "timeout_ms", "producer_id", "epoch", "partitions")
-_OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 _HANGING: Final = "hanging"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("action", choices=("list", "describe"), help="list: of partitions; describe: of one id")
+    parser.add_argument("action", choices=("list", "describe", "abort"), help="what to do")
     parser.add_argument(
-        "names", metavar="NAME", nargs="*", help="list: topics (default: all of them); describe: transactional ids"
+        "names", metavar="NAME", nargs="*", help="list: topics (default: all); describe, abort: transactional ids"
+    )
+    abort = parser.add_argument_group("abort")
+    abort.add_argument(
+        "--partition", metavar="TOPIC-N", help="abort the first open transaction of a partition, also a hanging one"
+    )
+    abort.add_argument("--start-offset", type=int, metavar="N", help="or the one that begins at this offset")
+    abort.add_argument("--execute", action="store_true", help="do it")
+    abort.add_argument(
+        "--force", action="store_true", help="do it although a hanging transaction may be too young to be one"
     )
     add_output_argument(parser)
     add_connection_arguments(parser)
@@ -62,9 +76,14 @@ def run(arguments: argparse.Namespace) -> int:
     from pyspark_kafka_direct.options.kafka_params import parse_kafka_params
 
     cluster = ClusterClient(parse_kafka_params(client_settings(arguments)).connection)
-    if arguments.action == "list":
-        return _list(cluster, arguments.names, as_json=arguments.json)
-    return _describe(cluster, arguments.names, as_json=arguments.json)
+    match arguments.action:
+        case "list":
+            return _list(cluster, arguments.names, as_json=arguments.json)
+        case "describe":
+            return _describe(cluster, arguments.names, as_json=arguments.json)
+    from pyspark_kafka_direct.cli.transaction_abort import abort
+
+    return abort(cluster, arguments)
 
 
 class _Blocked(NamedTuple):
@@ -75,19 +94,13 @@ class _Blocked(NamedTuple):
 
 
 def _list(cluster: ClusterClient, topics: Sequence[str], *, as_json: bool) -> int:
-    from pyspark_kafka_direct.client.transaction_listing import describe_transaction, list_transactions
+    from pyspark_kafka_direct.client.transaction_listing import describe_producers_transactions
 
     deadline = cluster.deadline()
     blocked = _blocked_partitions(cluster, topics, deadline)
     open_transactions = cluster.open_transactions(blocked, deadline=deadline) if blocked else {}
-    described: dict[int, DescribedTransaction] = {}
-    if open_transactions:
-        producer_ids = {each.producer_id for found in open_transactions.values() for each in found}
-        for listed in list_transactions(cluster, deadline):
-            if listed.producer_id in producer_ids and listed.state in _OPEN_STATES:
-                found = describe_transaction(cluster, listed.transactional_id, deadline)
-                if found is not None:
-                    described[listed.producer_id] = found
+    producer_ids = {each.producer_id for found in open_transactions.values() for each in found}
+    described = describe_producers_transactions(cluster, producer_ids, deadline)
     rows = [
         _row(partition, blocked[partition], transaction, described.get(transaction.producer_id))
         for partition, found in sorted(open_transactions.items())
@@ -121,7 +134,7 @@ def _row(
     partition: TopicPartition, blocked: _Blocked, transaction: OpenTransaction, described: DescribedTransaction | None
 ) -> Mapping[str, object]:
     """Return what is known of an open transaction in a partition."""
-    is_known = described is not None and partition in described.partitions
+    is_known = described is not None and described.is_open_in(partition)
     since = described.started_at if described is not None and is_known else transaction.last_timestamp
     return {
         "partition": str(partition),

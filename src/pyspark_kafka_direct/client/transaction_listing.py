@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.client.coordinator_client import CoordinatorClient, raise_for_error_code
 from pyspark_kafka_direct.client.deadline import Backoff, Retry
@@ -13,10 +13,14 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info
 from pyspark_kafka_direct.protocol.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.metadata import Node
+
+_OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
 
 class ListedTransaction(NamedTuple):
@@ -37,14 +41,31 @@ class DescribedTransaction(NamedTuple):
     started_at: int | None  # ms since 1970; None: no transaction is open
     partitions: tuple[TopicPartition, ...]  # empty once the transaction is complete
 
+    def is_open_in(self, partition: TopicPartition) -> bool:
+        """Return whether the coordinator will end the transaction in a partition."""
+        return self.state in _OPEN_STATES and partition in self.partitions
 
-def list_transactions(cluster: ClusterClient, deadline: Deadline) -> list[ListedTransaction]:
-    """Return the transactions of all coordinators, without those that the principal may not describe.
+
+def describe_producers_transactions(
+    cluster: ClusterClient, producer_ids: Collection[int], deadline: Deadline
+) -> dict[int, DescribedTransaction]:
+    """Return the open transactions of producers, by producer id, as their coordinators have them.
 
     Raises:
-        UnsupportedBrokerError: A broker does not support the request (Kafka before 3.0).
-        BrokerError: A broker cannot be reached. Without it, one of its transactions would seem to be unknown.
+        UnsupportedBrokerError: A broker does not support the requests (Kafka before 3.0).
+        BrokerError: A broker cannot be reached. Without it, one of its transactions would seem to be hanging.
     """
+    described: dict[int, DescribedTransaction] = {}
+    for listed in list_transactions(cluster, deadline) if producer_ids else ():
+        if listed.producer_id in producer_ids and listed.state in _OPEN_STATES:
+            found = describe_transaction(cluster, listed.transactional_id, deadline)
+            if found is not None:
+                described[listed.producer_id] = found
+    return described
+
+
+def list_transactions(cluster: ClusterClient, deadline: Deadline) -> list[ListedTransaction]:
+    """Return the transactions of all coordinators, without those that the principal may not describe."""
     cluster.refresh_brokers(deadline=deadline)
     listed = [each for node in cluster.nodes.values() for each in _list_of(cluster, node, deadline)]
     return sorted(set(listed))

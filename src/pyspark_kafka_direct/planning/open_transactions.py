@@ -28,6 +28,7 @@ class OpenTransaction(NamedTuple):
     producer_epoch: int
     start_offset: int
     last_timestamp: int = -1  # of its last record, in ms since 1970; -1: unknown
+    coordinator_epoch: int = -1  # of the last marker of the producer; -1: it has none
 
 
 class BlockedPartition(NamedTuple):

@@ -38,6 +38,7 @@ from pyspark_kafka_direct.protocol.producer_messages import (
     LIST_TRANSACTIONS,
     PRODUCE,
     TXN_OFFSET_COMMIT,
+    WRITE_TXN_MARKERS,
 )
 from pyspark_kafka_direct.protocol.schema import ApiMessageType
 
@@ -70,6 +71,7 @@ __all__ = [
     "SASL_AUTHENTICATE",
     "SASL_HANDSHAKE",
     "TXN_OFFSET_COMMIT",
+    "WRITE_TXN_MARKERS",
     "ApiMessageType",
     "decode",
     "encode",

@@ -167,3 +167,25 @@ DESCRIBE_TRANSACTIONS = message_type("""
                 topic: string
                 partitions: [int32]
 """)
+
+WRITE_TXN_MARKERS = message_type("""
+    WriteTxnMarkers: key 27, versions 1-2, flexible 1+
+    request
+        markers: [WritableTxnMarker]
+            producer_id: int64
+            producer_epoch: int16
+            transaction_result: bool
+            topics: [WritableTxnMarkerTopic]
+                name: string
+                partition_indexes: [int32]
+            coordinator_epoch: int32
+            transaction_version: int8 2+ = 0 ignorable
+    response
+        markers: [WritableTxnMarkerResult]
+            producer_id: int64
+            topics: [WritableTxnMarkerTopicResult]
+                name: string
+                partitions: [WritableTxnMarkerPartitionResult]
+                    partition_index: int32
+                    error_code: int16
+""")

@@ -5,17 +5,27 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
+from tests.settings import parse_client_params
+from tests.unit.records.encoding import Row, encode
+
+from pyspark_kafka_direct import TopicPartition, read_arrow, write_arrow
+from pyspark_kafka_direct.broker import EmbeddedKafka
+from pyspark_kafka_direct.cli.topic_arguments import NewTopic, create_topics
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
+from pyspark_kafka_direct.protocol.messages import PRODUCE
+from pyspark_kafka_direct.records import set_producer_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.conftest import MakeTopic
-
-    from pyspark_kafka_direct.broker import EmbeddedKafka
 
 PROGRAM = "import sys; from pyspark_kafka_direct.cli.main import main; sys.exit(main())"
 
@@ -98,3 +108,97 @@ def test_no_transaction(transactions: Transactions, make_topic: MakeTopic) -> No
     assert missing.returncode == 2
     assert "The cluster has no transactional id 'no-such-id'" in missing.stderr
     assert "Name the transactional ids" in transactions.run("describe").stderr
+
+
+def test_abort_ends_the_transaction_of_an_id(
+    transactions: Transactions, writers: tuple[list[str], list[Producer]], kafka: EmbeddedKafka
+) -> None:
+    (one, two), producers = writers
+    dry = transactions.run("abort", f"{one}-writer-1")
+    assert dry.returncode == 0
+    assert dry.stdout.startswith(f"Would abort the transaction of '{one}-writer-1' in {one}-1, {two}-1, open since 20")
+    assert len(transactions.rows("list", one, two)) == 3
+    done = transactions.run("abort", f"{one}-writer-1", "--execute")
+    assert (done.returncode, done.stdout[:7]) == (0, "Aborted")
+    assert [row["transactional_id"] for row in transactions.rows("list", one, two)] == [f"{one}-writer-0"]
+    with pytest.raises(KafkaException, match=r"fenced|epoch"):
+        producers.pop().commit_transaction(300)
+    again = transactions.run("abort", f"{one}-writer-1", "--execute")
+    assert again.returncode == 1
+    assert "so there is nothing to abort" in again.stderr
+    by_partition = transactions.run("abort", "--partition", f"{one}-1", "--execute")
+    assert "Its producer is fenced" in by_partition.stdout
+    assert transactions.rows("list", one) == []
+    producers.clear()
+
+
+@pytest.fixture(scope="module")
+def lenient_kafka() -> Iterator[EmbeddedKafka]:
+    """A broker that accepts a late write to a transaction that its coordinator does not know, as before Kafka 3.6."""
+    with EmbeddedKafka(properties={"transaction.partition.verification.enable": "false"}) as kafka:
+        yield kafka
+
+
+def write_hanging_transaction(kafka: EmbeddedKafka, topic: str) -> None:
+    """Write a record of a transaction without adding the partition to the transaction."""
+    cluster = ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection)
+    producer = TransactionCoordinatorClient(cluster, f"{topic}-late").init_transactions(60_000).producer
+    (batch,) = encode([Row(b"late", timestamp=int(time.time() * 1000))])
+    set_producer_state(batch.data, producer.id, producer.epoch, 0, transactional=True)
+    partitions = [{"index": 0, "records": bytes(batch.data)}]
+    request = {
+        "transactional_id": f"{topic}-late",
+        "acks": -1,
+        "timeout_ms": 30_000,
+        "topic_data": [{"name": topic, "partition_data": partitions}],
+    }
+    connection = cluster.connect(cluster.leader(TopicPartition(topic, 0)), cluster.deadline())
+    response = connection.call(PRODUCE.with_max_version(11), request, cluster.deadline())
+    cluster.release(connection)
+    assert response.responses[0].partition_responses[0].error_code == 0
+
+
+def test_a_hanging_transaction_is_shown_and_ended(lenient_kafka: EmbeddedKafka) -> None:
+    servers = {"bootstrap.servers": lenient_kafka.bootstrap_servers}
+    transactions = Transactions(lenient_kafka)
+    for topic in ("one", "two"):
+        create_topics(lenient_kafka.bootstrap_servers, [NewTopic(topic, 1)])
+        write_arrow(topic, pa.table({"value": [b"before"]}), servers)
+        write_hanging_transaction(lenient_kafka, topic)
+        write_arrow(topic, pa.table({"value": [b"behind"]}), servers)
+    listed = transactions.run("list", "--json")
+    rows = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert listed.returncode == 1
+    assert [(row["partition"], row["state"], row["start_offset"], row["behind"]) for row in rows] == [
+        ("one-0", "hanging", 1, 2),
+        ("two-0", "hanging", 1, 2),
+    ]
+    committed = {**servers, "isolation.level": "read_committed"}
+    assert read_arrow("one", committed).read_all()["value"].to_pylist() == [b"before"]
+    young = transactions.run("abort", "--partition", "one-0", "--execute")
+    assert young.returncode == 1
+    assert "It is younger than transaction.max.timeout.ms (900000 ms)" in young.stderr
+    dry = transactions.run("abort", "--partition", "one-0", "--force")
+    assert (dry.returncode, dry.stdout[:43]) == (0, "Would abort the hanging transaction of prod")
+    wrong = transactions.run("abort", "--partition", "one-0", "--start-offset", "7", "--force", "--execute")
+    assert (wrong.returncode, wrong.stderr) == (1, "one-0 has no such open transaction.\n")
+    done = transactions.run("abort", "--partition", "one-0", "--start-offset", "1", "--force", "--execute")
+    assert (done.returncode, done.stdout[:43]) == (0, "Aborted the hanging transaction of producer")
+    assert read_arrow("one", committed).read_all()["value"].to_pylist() == [b"before", b"behind"]
+    assert [json.loads(line)["partition"] for line in transactions.run("list", "--json").stdout.splitlines()] == [
+        "two-0"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "Name one transactional id, or set --partition"),
+        (("a", "--partition", "t-0"), "Remove the transactional id, or --partition"),
+        (("--partition", "t"), "--partition: 't' is not TOPIC-N, such as flights-0"),
+        (("no-such-id",), "The cluster has no transactional id 'no-such-id'"),
+    ],
+)
+def test_mistakes_with_abort(transactions: Transactions, arguments: tuple[str, ...], message: str) -> None:
+    done = transactions.run("abort", *arguments)
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr

@@ -89,6 +89,7 @@ def test_supported_versions_of_all_messages() -> None:
         "DescribeDelegationToken": Versions(1, 3),
         "ListTransactions": Versions(0, 2),
         "DescribeTransactions": Versions(0, 0),
+        "WriteTxnMarkers": Versions(1, 2),
     }
 
 
