@@ -178,8 +178,8 @@ class PartitionTruth:
         truncated = [version for offset, version in self.alive.items() if log.get(offset) is not version]
         returned = [version for offset, version in log.items() if self.alive.get(offset) is not version]
         lost = [each.offset for each in truncated if each.readable_at <= now]
-        if lost:
-            self._lose(min(lost), max(lost) + 1)
+        if lost:  # also the offsets between, whose records were compacted
+            self._lose(min(start, *lost), max(lost) + 1)
         for version in truncated:
             version.remove("truncated", now)
         for version in returned:
