@@ -30,7 +30,13 @@ _MSK_HOST: Final = re.compile(rf"{_LABELS}kafka(?:-serverless)?\.({REGION.patter
 # An endpoint of any VPC service. Its region is known, but not who provides the service.
 _VPC_HOST: Final = re.compile(rf"{_LABELS}({REGION.pattern})\.vpce\.{_AWS}", _FLAGS)
 # bootstrap.CLUSTER.REGION.managedkafka.PROJECT.cloud.goog; the id of a project can have the name of a domain.
-_GOOGLE_HOST: Final = re.compile(rf"{_LABELS}managedkafka\.{_LABELS}cloud\.goog", _FLAGS)
+# Any customer can give the names API.endpoints.PROJECT.cloud.goog an address (Cloud Endpoints), and API can have dots.
+_GOOGLE_HOST: Final = re.compile(
+    rf"(?!(?:{_LABELS})?endpoints\.){_LABELS}managedkafka\.{_LABELS}cloud\.goog",
+    _FLAGS,
+)
+# A name server ends a name at NUL, and older ones read an address before a blank.
+_BELOW_DOMAIN: Final = re.compile(rf"{_LABELS}[a-z0-9_-]+", _FLAGS)
 
 
 def region_of_hosts(hosts: Iterable[str]) -> str | None:
@@ -58,4 +64,6 @@ def token_host_problem(source: TokenSource, host: str) -> str | None:
 
 def _is_allowed(host: str, entry: str) -> bool:
     host, entry = host.lower(), entry.lower()
-    return host.endswith(entry[1:]) if entry.startswith("*.") else host == entry
+    if entry.startswith("*."):
+        return host.endswith(entry[1:]) and _BELOW_DOMAIN.fullmatch(host) is not None
+    return host == entry

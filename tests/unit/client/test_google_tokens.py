@@ -80,9 +80,9 @@ def token_of(
     return retrieve_token(OAuthSettings(source or GoogleTokens()), deadline, broker)
 
 
-def token_error(broker: str = BROKER) -> KafkaDirectError:
+def token_error(broker: str = BROKER, source: GoogleTokens | None = None) -> KafkaDirectError:
     with pytest.raises(KafkaDirectError) as caught:
-        token_of(broker=broker)
+        token_of(broker=broker, source=source)
     assert "hunter2" not in str(caught.value)
     assert "ya29" not in str(caught.value)
     return caught.value
@@ -152,6 +152,9 @@ def test_no_secret_is_shown(caplog: pytest.LogCaptureFixture) -> None:
         "bootstrap.managedkafka.my-project.cloud.goog.example.com",
         "evil.cloud.goog",
         "notmanagedkafka.my-project.cloud.goog",
+        # Any customer can give names below `endpoints` an address (Cloud Endpoints).
+        "bootstrap.flights.europe-west1.managedkafka.endpoints.my-project.cloud.goog",
+        "bootstrap.managedkafka.x.Endpoints.my-project.cloud.goog",
         "127.0.0.1",
     ],
 )
@@ -161,6 +164,15 @@ def test_a_token_is_not_sent_to_hosts_of_others(host: str, google: HttpService) 
     assert "PYSPARK_KAFKA_DIRECT_TOKEN_HOSTS of the driver" in message
     assert google.requests == []
     assert token_of(broker=f"{host}:9092", source=GoogleTokens(allowed_hosts=(host,)))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1\0.example.com", "127.0.0.1 .example.com", ".example.com"])
+def test_a_wildcard_allows_names_only(host: str, google: HttpService) -> None:
+    """Name servers end a name at NUL, and older ones an address at a blank."""
+    source = GoogleTokens(allowed_hosts=("*.example.com",))
+    assert "is no host of Google's Kafka service" in token_error(f"{host}:9092", source).message
+    assert google.requests == []
+    assert token_of(broker="a_1.b-2.Example.com:9092", source=source)
 
 
 def test_a_rejection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

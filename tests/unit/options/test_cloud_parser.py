@@ -333,6 +333,12 @@ def test_a_token_of_amazon_is_not_sent_to_other_hosts(server: str) -> None:
     assert TOKEN_HOSTS_VARIABLE in message
 
 
+def test_a_token_of_google_is_not_sent_to_names_of_customers() -> None:
+    """Any customer can give names below `endpoints` an address (Cloud Endpoints)."""
+    server = "bootstrap.flights.europe-west1.managedkafka.endpoints.my-project.cloud.goog:9092"
+    assert "is no host of Google's Kafka service" in error(server, {"sasl.mechanism": "OAUTHBEARER"}, "gcp")
+
+
 @pytest.mark.parametrize("server", ["kafka.example.com:9092", "bootstrap.managedkafka.p.cloud.goog.example.com:9092"])
 def test_a_token_of_google_is_not_sent_to_other_hosts(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     params = {"sasl.mechanism": "OAUTHBEARER"}
