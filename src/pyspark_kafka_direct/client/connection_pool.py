@@ -8,7 +8,6 @@ brokers retain for a day.
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
@@ -16,7 +15,7 @@ from weakref import WeakSet
 from pyspark_kafka_direct.client.connection import ANY_BROKER, Connection
 from pyspark_kafka_direct.client.deadline import Backoff
 from pyspark_kafka_direct.client.producer_state import IdleProducerPool
-from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.client.system import SYSTEM, after_fork
 from pyspark_kafka_direct.errors import BrokerTimeoutError, TransientBrokerError
 
 if TYPE_CHECKING:
@@ -246,5 +245,4 @@ def _after_fork() -> None:
 
 
 POOL = ConnectionPool()
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)

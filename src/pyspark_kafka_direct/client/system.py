@@ -357,6 +357,12 @@ def wait_until(system: System, condition: Condition, predicate: Callable[[], boo
     return True
 
 
+def after_fork(reset: Callable[[], object]) -> None:
+    """Call a function in each forked child: threads of the parent, which may hold locks, do not run there."""
+    if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+        os.register_at_fork(after_in_child=reset)
+
+
 def with_jitter(seconds: float, system: System) -> float:
     """Return a pause up to 20% shorter or longer, so that clients that wait together do not retry together."""
     return seconds * (0.8 + 0.4 * system.random())

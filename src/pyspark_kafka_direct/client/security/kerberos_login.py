@@ -12,6 +12,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from pyspark_kafka_direct.client.system import after_fork
 from pyspark_kafka_direct.client.unbounded_call import UnboundedCalls
 from pyspark_kafka_direct.errors import (
     AuthenticationError,
@@ -132,6 +133,9 @@ def ticket_error(error: Any, principal: str, service: str) -> AuthenticationErro
 @lru_cache(maxsize=16)
 def _login(kerberos: KerberosSettings, system: System) -> _KerberosLogin:
     return _KerberosLogin(kerberos, system)
+
+
+after_fork(_login.cache_clear)
 
 
 class _KerberosLogin:

@@ -21,6 +21,7 @@ from pyspark_kafka_direct.client.security.oauth_tokens import (
 )
 from pyspark_kafka_direct.client.security.token_endpoint import endpoint_token_retriever
 from pyspark_kafka_direct.client.security.token_file import file_token_retriever
+from pyspark_kafka_direct.client.system import after_fork
 from pyspark_kafka_direct.client.unbounded_call import UnboundedCalls
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.options.security_settings import (
@@ -115,6 +116,9 @@ def _retriever(oauth: OAuthSettings, audience: str, system: System) -> tuple[Tok
             return google_token_retriever(system), "google-auth"
         case unknown:
             assert_never(unknown)
+
+
+after_fork(_token_cache.cache_clear)
 
 
 class _TokenCache:

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline, Retry
 from pyspark_kafka_direct.client.http_opener import is_transient, through_proxy
 from pyspark_kafka_direct.client.security.oauth_login import retrieve_token, token_proxy
-from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.client.system import SYSTEM, after_fork
 from pyspark_kafka_direct.errors import (
     AuthenticationError,
     BrokerTimeoutError,
@@ -55,6 +55,9 @@ _GUIDS: Final = "/schemas/guids/"
 def registry_client(settings: RegistrySettings, system: System = SYSTEM) -> RegistryClient:
     """Return the client of this process."""
     return RegistryClient(settings, system)
+
+
+after_fork(registry_client.cache_clear)
 
 
 class RegistryClient:
