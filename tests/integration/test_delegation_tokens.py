@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import time
 import uuid
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark import SparkFiles
+from pyspark.sql.types import BinaryType, StructField, StructType
+from tests.integration.stream_queries import produce
 from tests.integration.token_brokers import LIFETIME, PERIOD, password_login, token_conf, token_kafka
 from tests.integration.waiting import wait_until
 from tests.settings import parse_client_params
@@ -19,12 +23,15 @@ from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.delegation_tokens import create_delegation_token, renew_delegation_token
 from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerError, BrokerTimeoutError, UnsupportedBrokerError
+from pyspark_kafka_direct.options import security_settings
 from pyspark_kafka_direct.options.read_options import parse_batch_options
 from pyspark_kafka_direct.options.security_settings import (
     TOKENS,
     DelegationToken,
     DelegationTokenLogin,
+    DelegationTokens,
     Secret,
     TokenState,
 )
@@ -32,11 +39,13 @@ from pyspark_kafka_direct.options.token_cluster_parser import parse_token_cluste
 from pyspark_kafka_direct.options.token_clusters import TokenCluster
 from pyspark_kafka_direct.protocol.messages import METADATA
 from pyspark_kafka_direct.spark.delegation_tokens import ApplicationTokens
-from pyspark_kafka_direct.spark.token_file import token_file
+from pyspark_kafka_direct.spark.token_file import TOKEN_FOLDER_NAME, token_clusters, token_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.client.delegation_tokens import CreatedToken
@@ -223,6 +232,60 @@ def test_queries_wait_for_a_token_and_report_why_there_is_none(kafka: EmbeddedKa
     wait_until(lambda: TOKENS.state(cluster.login).is_final, "the error")
     (folder / "delegation-tokens").unlink()
     folder.rmdir()
+
+
+@pytest.fixture
+def late_tokens(kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Timer]:
+    """An application that has no token until half a second after this timer was started."""
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+    folder = tmp_path / TOKEN_FOLDER_NAME
+    folder.mkdir()
+    configs = parse_token_clusters(token_conf(kafka), uuid.uuid4().hex, [])
+    token_file(folder).write({config.cluster: TokenState() for config in configs})
+    timer = threading.Timer(0.5, ApplicationTokens(folder, configs, SYSTEM).start)
+    yield timer
+    timer.join()
+    (folder / "delegation-tokens").unlink()
+    folder.rmdir()
+
+
+def tokens_of_executor(monkeypatch: pytest.MonkeyPatch, *pickled: bytes) -> int:
+    """Return how many tokens a process has after it has unpickled these objects in their order."""
+    process = DelegationTokens()
+    with monkeypatch.context() as executor:
+        executor.setattr(security_settings, "TOKENS", process)
+        for each in pickled:
+            pickle.loads(each)
+    return sum(process.state(cluster.login).token is not None for cluster in token_clusters())
+
+
+def test_tasks_of_a_batch_have_a_token_that_was_created_after_spark_pickled_the_reader(
+    kafka: EmbeddedKafka,
+    topics_on: Callable[[str], MakeTopic],
+    late_tokens: threading.Timer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = topics_on(kafka.bootstrap_servers)(partitions=1)
+    produce(kafka.bootstrap_servers, topic, [0])
+    source = KafkaSourceProvider({"kafka.bootstrap.servers": kafka.listener("SASL_PLAINTEXT"), "subscribe": topic})
+    reader = source.reader(source.schema())
+    pickled_reader = pickle.dumps(reader)
+    late_tokens.start()
+    (partition,) = reader.partitions()
+    assert tokens_of_executor(monkeypatch, pickled_reader, pickle.dumps(partition)) == 1
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_tasks_of_a_sink_have_a_token_that_was_created_after_the_query_had_started(
+    kafka: EmbeddedKafka, late_tokens: threading.Timer, monkeypatch: pytest.MonkeyPatch, streaming: bool
+) -> None:
+    """Planning a sink sends no request that would wait for the token."""
+    source = KafkaSourceProvider({"kafka.bootstrap.servers": kafka.listener("SASL_PLAINTEXT"), "topic": "t"})
+    rows = StructType([StructField("value", BinaryType())])
+    late_tokens.start()
+    writer = source.streamWriter(rows, False) if streaming else source.writer(rows, False)
+    assert tokens_of_executor(monkeypatch, pickle.dumps(writer)) == 1
 
 
 def test_without_an_owner_an_expired_token_is_an_error(

@@ -12,7 +12,8 @@ from pyspark.util import inheritable_thread_target
 
 from pyspark_kafka_direct.client.connection_pool import POOL, ConnectionPool
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.client.deadline import Backoff
+from pyspark_kafka_direct.client.deadline import Backoff, Deadline
+from pyspark_kafka_direct.client.security.token_login import wait_for_token
 from pyspark_kafka_direct.continuous.continuous_epochs import (
     RestartBudget,
     assign_partitions,
@@ -294,6 +295,9 @@ class ContinuousExecution:
         return {(cluster, state.token.serial) for cluster, state in states.items() if state.token is not None}
 
     def _create_run(self, tasks: int) -> QueryRun:
+        connect_seconds = self._definition.read_settings.connection.connect_timeout_ms / 1000
+        for login in self._definition.token_logins:  # that of a sink was not used yet
+            wait_for_token(login, Deadline.after(connect_seconds, system=self._system))
         self._serials_of_tasks = self._token_serials()  # before the job is pickled with the tokens
         run_plan = RunPlan(
             run=new_id(self._system),

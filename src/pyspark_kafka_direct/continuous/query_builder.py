@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.options.security_settings import DelegationTokenLogin
-    from pyspark_kafka_direct.options.settings import ConnectionSettings, ReadSettings
+    from pyspark_kafka_direct.options.settings import ReadSettings
     from pyspark_kafka_direct.options.subscription import SubscriptionStrategy
 
 _log = logging.getLogger("pyspark_kafka_direct.continuous")
@@ -199,7 +199,8 @@ class ContinuousQueryBuilder:
         has_timeout_option = _TRANSACTION_TIMEOUT_OPTION in {name.lower() for name in sink_options}
         create_delivery = partial(kafka_delivery, parsed, has_timeout_option=has_timeout_option)
         target = f"topic {parsed.topic}" if parsed.topic is not None else "topics of the topic column"
-        return replace(self, _output=_QueryOutput(f"Kafka[{target}]", create_delivery, _token_login(parsed.connection)))
+        login = parsed.connection.security.token_login
+        return replace(self, _output=_QueryOutput(f"Kafka[{target}]", create_delivery, login))
 
     def foreach_batch(self, function: Callable[[pa.RecordBatch], None]) -> ContinuousQueryBuilder:
         """Call a function with each batch, in the tasks.
@@ -331,7 +332,7 @@ class ContinuousQueryBuilder:
         columns = self._columns or tuple(
             name for name in _RECORD_COLUMNS if name != "headers" or read_settings.source.include_headers
         )
-        logins = (_token_login(read_settings.connection), self._output.token_login)
+        logins = (read_settings.connection.security.token_login, self._output.token_login)
         definition = QueryDefinition(
             read_settings=read_settings,
             columns=columns,
@@ -360,10 +361,6 @@ class ContinuousQueryBuilder:
             stop_timeout=2 * settings.epoch_timeout + _CANCEL_MARGIN_SECONDS,
             system=pool.system,
         )
-
-
-def _token_login(connection: ConnectionSettings) -> DelegationTokenLogin | None:
-    return None if connection.security.sasl is None else connection.security.sasl.token_login
 
 
 def _check_callable(function: object, where: str) -> None:

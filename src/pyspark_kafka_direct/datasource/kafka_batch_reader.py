@@ -48,7 +48,8 @@ class KafkaBatchReader(KafkaReader, DataSourceReader):
         if planned.plan.losses:
             self._report_losses(planned.plan.losses)
         end_task()  # the planning process is a worker of the daemon, too
-        return [KafkaInputPartition(task) for task in planned.tasks()]
+        login = self._settings.connection.security.token_login
+        return [KafkaInputPartition(task, login) for task in planned.tasks()]
 
     def _report_losses(self, losses: Sequence[SkippedLoss]) -> None:
         from pyspark_kafka_direct.client.system import SYSTEM

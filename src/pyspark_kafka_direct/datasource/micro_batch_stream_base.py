@@ -68,7 +68,7 @@ class KafkaMicroBatchStreamBase(KafkaReader, DataSourceStreamReader):
         recorded_start = None if recorded_first_start(start) is not None else recorded_first_start(end)
         plan = self._planner().plan(_from_spark_offset(start), _from_spark_offset(end), recorded_start)
         leaders = self._offset_reader().leaders({offset_range.topic_partition for offset_range in plan.ranges})
-        sasl = self._settings.connection.security.sasl
+        login = self._settings.connection.security.token_login
         return [
             KafkaInputPartition(
                 RangeTask(
@@ -76,7 +76,7 @@ class KafkaMicroBatchStreamBase(KafkaReader, DataSourceStreamReader):
                     topic_id=plan.topic_ids.get(offset_range.topic),
                     leader=leaders.get(offset_range.topic_partition),
                 ),
-                None if sasl is None else sasl.token_login,
+                login,
             )
             for offset_range in plan.ranges
         ]

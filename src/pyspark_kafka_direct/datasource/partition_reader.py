@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class KafkaInputPartition(InputPartition):
     task: RangeTask
-    # Pickled with the newest token. Spark pickles the reader of a stream only once, but partitions in each batch.
+    # Pickled with the newest token. Spark pickles the reader of a batch before it is planned, when the driver may have
+    # no token yet, and the reader of a stream only once.
     token_login: DelegationTokenLogin | None = None
 
 

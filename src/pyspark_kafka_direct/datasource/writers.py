@@ -165,6 +165,12 @@ def _task_options(
 ) -> dict[str, Any]:
     """Return the common arguments of write tasks; the process that commits needs no schemas of a registry."""
     payloads = settings.payloads
+    login = settings.connection.security.token_login
+    if starting and login is not None:
+        from pyspark_kafka_direct.client.deadline import Deadline
+        from pyspark_kafka_direct.client.security.token_login import wait_for_token
+
+        wait_for_token(login, Deadline.after(settings.connection.connect_timeout_ms / 1000))
     return {
         "connection": settings.connection,
         "produce": settings.produce,

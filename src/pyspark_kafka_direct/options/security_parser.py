@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.option_parser import ParsedConfig
     from pyspark_kafka_direct.options.token_clusters import TokenCluster
 
-_LOGIN_OPTIONS: Final = ("sasl.jaas.config", "sasl.username", "sasl.password", "oauthTokenProvider")
+_LOGIN_OPTIONS: Final = (
+    "sasl.jaas.config",
+    "sasl.username",
+    "sasl.password",
+    "sasl.kerberos.keytab",  # with the default mechanism, too
+    "oauthTokenProvider",
+)
+
+_APIS_OF_ENABLE: Final = ("batch", "stream", "sink")  # whose planners know the clusters of tokens from enable(spark)
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 
@@ -169,7 +177,7 @@ def _parse_mechanism(parsed: ParsedConfig, module: LoginModule | None) -> str:
         if "GSSAPI" in module_mechanisms or (module is None and has_kerberos_option):
             return "GSSAPI"  # Java's default
         supported = " or ".join(module_mechanisms or MECHANISMS)
-        raise OptionError(f"{name} is missing; set it to {supported} (Java's default is GSSAPI)")
+        raise OptionError(f"{name} is missing; set it to {supported} (Java's default is GSSAPI){_token_advice(parsed)}")
     mechanism = value.upper()
     if mechanism not in MECHANISMS:
         raise invalid_value(name, value, either(MECHANISMS), candidates=MECHANISMS)
@@ -212,6 +220,13 @@ def _parse_credentials(parsed: ParsedConfig, module: LoginModule | None, mechani
         missing = "user name" if not username else "password"
         raise OptionError(
             f"{parsed.name_of('sasl.mechanism')} is {mechanism}, but the {missing} is missing; set {config}="
-            f'{_MODULE_BY_MECHANISM[mechanism]} required username="..." password="...";'
+            f'{_MODULE_BY_MECHANISM[mechanism]} required username="..." password="...";{_token_advice(parsed)}'
         )
     return username, password
+
+
+def _token_advice(parsed: ParsedConfig) -> str:
+    """Return what to add to an error about a missing login, if a delegation token may have been meant."""
+    if _has_login(parsed) or parsed.api not in _APIS_OF_ENABLE:
+        return ""
+    return f". For the delegation tokens of {CLUSTERS_PREFIX}*, call enable(spark) before the query"

@@ -343,6 +343,11 @@ class SecuritySettings:
     tls: TlsSettings | None = None
     sasl: SaslSettings | None = None
 
+    @property
+    def token_login(self) -> DelegationTokenLogin | None:
+        """The login with a delegation token of the application, if it is one."""
+        return None if self.sasl is None else self.sasl.token_login
+
 
 PLAINTEXT: Final = SecuritySettings()
 

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 ENABLED_PROPERTY: Final = "spark.security.credentials.kafka.enabled"
 
+# The names before Spark 3, which Spark accepts as well.
+_OLD_ENABLED_PROPERTIES: Final = (
+    "spark.yarn.security.credentials.kafka.enabled",
+    "spark.yarn.security.tokens.kafka.enabled",
+)
+
 _KAFKA_PREFIX: Final = "kafka."
 _SERVERS: Final = "auth.bootstrap.servers"
 _PROTOCOL: Final = "security.protocol"
@@ -38,7 +44,7 @@ _TLS: Final = (*_STORES, "ssl.key.password")
 _NAMES: Final = (_SERVERS, TARGET_PROPERTY, _PROTOCOL, _SERVICE, _MECHANISM, *_TLS)
 _PROTOCOLS: Final = ("SASL_SSL", "SASL_PLAINTEXT", "SSL")  # with another one, Spark obtains no token either
 _MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-_LOGIN_SETTINGS: Final = frozenset({"sasl.jaas.config", "sasl.username", "oauthTokenProvider"})
+_LOGIN_SETTINGS: Final = frozenset({"sasl.jaas.config", "sasl.username", "sasl.kerberos.keytab", "oauthTokenProvider"})
 _KEYTABS: Final = ("spark.kerberos.keytab", "spark.yarn.keytab")  # the second are the names before Spark 3
 _PRINCIPALS: Final = ("spark.kerberos.principal", "spark.yarn.principal")
 _KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
@@ -56,7 +62,8 @@ def parse_token_clusters(
     properties: Mapping[str, str], application: str, warnings: list[str]
 ) -> tuple[TokenClusterConfig, ...]:
     """Parse the clusters in the Spark configuration, and add warnings; none if tokens are switched off."""
-    if properties.get(ENABLED_PROPERTY, "true").strip().lower() == "false":
+    switches = [ENABLED_PROPERTY] if ENABLED_PROPERTY in properties else _OLD_ENABLED_PROPERTIES
+    if any(properties.get(name, "true").strip().lower() == "false" for name in switches):
         return ()
     by_cluster: dict[str, dict[str, str]] = {}
     for name, value in sorted(properties.items()):
@@ -65,10 +72,14 @@ def parse_token_clusters(
             by_cluster.setdefault(cluster, {})[setting] = value
     configs = []
     for cluster, settings in by_cluster.items():
+        own_warnings: list[str] = []
         try:
-            config = _parse_cluster(DelegationTokenLogin(application, cluster), settings, properties, warnings)
+            config = _parse_cluster(DelegationTokenLogin(application, cluster), settings, properties, own_warnings)
         except OptionError as error:
-            raise OptionError(f"{CLUSTERS_PREFIX}{cluster}: {error.message}") from None
+            # What is missing may be given under a wrong name.
+            reasons = [error.message, *(f"({warning})" for warning in own_warnings)]
+            raise OptionError(f"{CLUSTERS_PREFIX}{cluster}: {' '.join(reasons)}") from None
+        warnings += own_warnings
         if config is not None:
             configs.append(config)
     return tuple(configs)
@@ -79,7 +90,7 @@ def _parse_cluster(
 ) -> TokenClusterConfig | None:
     prefix = f"{CLUSTERS_PREFIX}{login.cluster}."
     unknown = [name for name in settings if name not in _NAMES and not name.startswith(_KAFKA_PREFIX)]
-    warnings += [f"{prefix}{name} is unknown, and ignored{did_you_mean(name, _NAMES)}" for name in unknown]
+    warnings += [f"{prefix}{name} is unknown, and ignored{_hint(name)}" for name in unknown]
     protocol = settings.get(_PROTOCOL, "SASL_SSL").strip().upper()
     mechanism = settings.get(_MECHANISM, "SCRAM-SHA-512").strip().upper()
     if _SERVERS not in settings:
@@ -104,7 +115,8 @@ def _parse_cluster(
     }
     params = {"bootstrap.servers": settings[_SERVERS], _PROTOCOL: protocol}
     params |= {name: settings[name] for name in _TLS if name in settings}
-    is_kerberos = protocol.startswith("SASL") and given.get("sasl.mechanism", "GSSAPI").strip().upper() == "GSSAPI"
+    is_sasl = given.get(_PROTOCOL, protocol).strip().upper().startswith("SASL")
+    is_kerberos = is_sasl and given.get("sasl.mechanism", "GSSAPI").strip().upper() == "GSSAPI"
     if is_kerberos and not _LOGIN_SETTINGS & given.keys():
         params |= _kerberos_login(properties, settings.get(_SERVICE, "kafka"))
     parsed = parse_config(params | given, api="log", source=ConfigSource.PARAMETER)
@@ -116,6 +128,11 @@ def _parse_cluster(
             "Kerberos or a client certificate"
         )
     return TokenClusterConfig(cluster, connection)
+
+
+def _hint(name: str) -> str:
+    is_login = name in _LOGIN_SETTINGS or name == "sasl.mechanism"
+    return f"; did you mean '{_KAFKA_PREFIX}{name}'?" if is_login else did_you_mean(name, _NAMES)
 
 
 def _kerberos_login(properties: Mapping[str, str], service: str) -> dict[str, str]:

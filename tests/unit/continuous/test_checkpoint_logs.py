@@ -492,6 +492,7 @@ class SparkWithCheckpoint:
         self.values = values
         conf = {"spark.sql.shuffle.partitions": "7", "stored": "by the query", "renamed": None, "unset": None}
         metadata = SimpleNamespace(json=lambda: json.dumps({"batchWatermarkMs": 0, "conf": conf}))
+        self.sparkContext = None  # so the application has no delegation tokens
         self._jvm = object()
         self.package = SimpleNamespace(OffsetSeqMetadata=SimpleNamespace(apply=lambda *_: metadata))
         self._jsparkSession = SimpleNamespace(conf=lambda: None)

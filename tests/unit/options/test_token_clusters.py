@@ -16,7 +16,8 @@ from pyspark_kafka_direct.options.token_clusters import TokenCluster
 MAIN = DelegationTokenLogin("app", "main")
 OTHER = DelegationTokenLogin("app", "other")
 TOKEN = SaslSettings("SCRAM-SHA-512", token_login=MAIN)
-LOGIN = {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": f"{PLAIN_MODULE} required {CREDENTIALS}"}
+JAAS = "kafka.sasl.jaas.config"
+LOGIN = {"kafka.sasl.mechanism": "PLAIN", JAAS: f"{PLAIN_MODULE} required {CREDENTIALS}"}
 
 
 def clusters(**settings: str) -> tuple[TokenClusterConfig, ...]:
@@ -89,6 +90,34 @@ def test_an_expression_that_matches_no_server_of_a_query_without_a_login_is_an_e
         security({"kafka.security.protocol": "SASL_SSL"}, TokenCluster(MAIN, target="c:.*"))
     assert "target.bootstrap.servers.regex of no cluster in spark.kafka.clusters.* matches" in caught.value.message
     assert security({"kafka.security.protocol": "SASL_SSL", **LOGIN}, TokenCluster(MAIN, target="c:.*")).sasl
+
+
+def test_a_keytab_under_librdkafkas_names_is_a_login_with_the_default_mechanism() -> None:
+    """The default of Java and librdkafka is GSSAPI, so a query need not set the mechanism."""
+    keytab = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.kerberos.service.name": "kafka",
+        "kafka.sasl.kerberos.keytab": "alice.keytab",
+        "kafka.sasl.kerberos.principal": "alice@EXAMPLE.COM",
+    }
+    for target in ("c:.*", ".*"):
+        sasl = security(keytab, TokenCluster(MAIN, target=target)).sasl
+        assert sasl is not None
+        assert (sasl.mechanism, sasl.token_login) == ("GSSAPI", None)
+    without_keytab = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.kerberos.service.name": "kafka"}
+    assert security(without_keytab, TokenCluster(MAIN)).sasl == TOKEN, "as in Spark: no login"
+
+
+@pytest.mark.parametrize("options", [{}, {"kafka.sasl.mechanism": "SCRAM-SHA-512"}])
+def test_a_query_without_a_login_is_told_of_enable(options: dict[str, str]) -> None:
+    """Without enable(spark), its planner does not know the clusters."""
+    advice = r"For the delegation tokens of spark\.kafka\.clusters\.\*, call enable\(spark\) before the query"
+    with pytest.raises(OptionError, match=advice):
+        security({"kafka.security.protocol": "SASL_SSL", **options})
+    params = {name.removeprefix("kafka."): value for name, value in options.items()}
+    with pytest.raises(OptionError) as caught:  # a direct stream obtains the tokens itself
+        parse_kafka_params({"bootstrap.servers": "a:9093", "security.protocol": "SASL_SSL", **params})
+    assert "enable" not in caught.value.message
 
 
 def test_two_matching_clusters_are_an_error_that_names_both() -> None:
@@ -231,3 +260,36 @@ def test_two_clusters() -> None:
     servers = {f"spark.kafka.clusters.{name}.auth.bootstrap.servers": f"{name}:1" for name in ("a", "b")}
     found = parse_token_clusters(login | servers, "app", [])
     assert [config.cluster.login.cluster for config in found] == ["a", "b"]
+
+
+def test_a_login_below_the_cluster_without_the_prefix_kafka_is_named_in_the_error() -> None:
+    with pytest.raises(OptionError) as caught:
+        clusters(
+            auth_bootstrap_servers="a:1", sasl_mechanism="PLAIN", kafka_sasl_jaas_config=f"{PLAIN_MODULE} required;"
+        )
+    assert "main: sasl.mechanism is missing" in caught.value.message
+    assert "main.sasl.mechanism is unknown, and ignored; did you mean 'kafka.sasl.mechanism'?" in caught.value.message
+
+
+def test_the_protocol_of_the_client_settings_decides_on_kerberos_as_in_spark() -> None:
+    (found,) = clusters(auth_bootstrap_servers="a:1", security_protocol="SSL", kafka_security_protocol="SASL_SSL")
+    assert found.connection.security.sasl is not None
+    assert found.connection.security.sasl.mechanism == "GSSAPI"
+    (found,) = clusters(auth_bootstrap_servers="a:1", kafka_security_protocol="SSL")
+    assert found.connection.security.sasl is None
+
+
+def test_a_driver_with_a_keytab_under_librdkafkas_names() -> None:
+    (found,) = clusters(auth_bootstrap_servers="a:1", kafka_sasl_kerberos_keytab="k", kafka_sasl_kerberos_principal="p")
+    assert found.connection.security.sasl is not None
+    assert found.connection.security.sasl.kerberos is not None
+    assert found.connection.security.sasl.kerberos.principal == "p"
+
+
+@pytest.mark.parametrize("name", ["credentials", "tokens"])
+def test_the_old_names_of_sparks_switch(name: str) -> None:
+    cluster = {"spark.kafka.clusters.main.auth.bootstrap.servers": "a:1"}
+    old = {f"spark.yarn.security.{name}.kafka.enabled": "false"}
+    assert parse_token_clusters(cluster | old, "app", []) == ()
+    new = {"spark.security.credentials.kafka.enabled": "true"}
+    assert len(parse_token_clusters(cluster | old | new, "app", [])) == 1

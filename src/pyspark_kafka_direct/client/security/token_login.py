@@ -10,13 +10,27 @@ from pyspark_kafka_direct.options.security_settings import TOKENS
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.options.security_settings import DelegationTokenLogin, SaslSettings, TokenState
+    from pyspark_kafka_direct.options.security_settings import (
+        DelegationToken,
+        DelegationTokenLogin,
+        SaslSettings,
+        TokenState,
+    )
 
 _POLL_SECONDS: Final = 0.1
 
 
 def with_token(sasl: SaslSettings, login: DelegationTokenLogin, deadline: Deadline, broker: str) -> SaslSettings:
     """Return the settings with the newest token; on the driver, wait until there is one that has not expired."""
+    token = wait_for_token(login, deadline, broker)
+    return dataclasses.replace(sasl, username=token.id.reveal(), password=token.hmac, delegation_token=True)
+
+
+def wait_for_token(login: DelegationTokenLogin, deadline: Deadline, broker: str | None = None) -> DelegationToken:
+    """Return the newest token; on the driver, wait until there is one that has not expired.
+
+    Call it before tasks are pickled on the driver, unless it has just logged in with the token: tasks cannot wait.
+    """
     while True:
         state = TOKENS.state(login)
         # The clock of an executor may differ, so there the broker decides whether the token has expired.
@@ -24,9 +38,7 @@ def with_token(sasl: SaslSettings, login: DelegationTokenLogin, deadline: Deadli
             not state.is_driver or deadline.system.wall_time() < state.token.expires_at
         )
         if state.token is not None and is_valid:
-            return dataclasses.replace(
-                sasl, username=state.token.id.reveal(), password=state.token.hmac, delegation_token=True
-            )
+            return state.token
         if state.is_final or not state.is_driver:
             raise AuthenticationError(_missing_token(login.cluster, state), broker=broker)
         if deadline.remaining() <= _POLL_SECONDS:
