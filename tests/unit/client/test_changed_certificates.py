@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import ssl
@@ -99,7 +100,7 @@ def test_a_certificate_without_its_key_is_not_used(
     assert warning == (
         "TLS files have changed, but cannot be loaded: option kafka.ssl.key.location: the private key does not belong "
         "to the certificate. Connections use the earlier certificates and keys. The files are loaded again when they "
-        "change."
+        "change, and every 10 seconds."
     )
     replace(files.key, RENEWED.key_pem())
     assert client_name_seen_by_server(settings) == "CN=renewed"
@@ -114,6 +115,7 @@ TWO_CAS = CA.pem + OTHER_CA.pem
     [
         ("ca.pem", TWO_CAS, TWO_CAS[: len(CA.pem) + 300], "is damaged: a PEM block needs base64 up to its END line"),
         ("ca.pem", TWO_CAS, "", "is neither PEM, PKCS12 nor JKS"),
+        ("ca.pem", TWO_CAS, TWO_CAS.replace("-\n", "-\nComment: é\n", 1), "is damaged: a PEM block needs base64"),
         ("ca.pem", TWO_CAS, None, "cannot be read on"),
         ("ca.jks", jks("pw", trusted("ca", CA)), jks("pw", trusted("ca", CA))[:-1], "the JKS store is damaged"),
         ("client.jks", jks("pw", key("x", "pw", CLIENT)), jks("pw", key("x", "pw", CLIENT))[:300], "is damaged"),
@@ -152,6 +154,38 @@ def test_half_written_files_are_not_used(
     after = tls_context(tls, clock)
     assert after is not before
     assert len(warnings()) == 1
+
+
+def test_a_process_without_file_descriptors(
+    files: Files, monkeypatch: pytest.MonkeyPatch, warnings: Callable[[], list[str]]
+) -> None:
+    clock = FakeTimeSystem(now=files.ca.stat().st_mtime + 1000)
+    pool = ConnectionPool(clock)
+    with SecuredServer(respond_as_broker) as broker:
+        settings = files.settings(broker.port)
+
+        def acquire() -> Connection:
+            return pool.acquire(settings, "localhost", broker.port, Deadline.after(120, system=clock))
+
+        connection = acquire()
+        replace(files.certificate, RENEWED.pem)
+        replace(files.key, RENEWED.key_pem())
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{tls_contexts.__name__}.private_file", _no_file_descriptor)
+            for _ in range(3):
+                clock.now += 11
+                pool.release(connection)
+                assert acquire() is connection
+        (warning,) = warnings()
+        assert "Too many open files" in warning
+        clock.now += 11
+        pool.release(connection)
+        acquire().close()
+        assert broker.clients == ["CN=client", "CN=renewed"]
+
+
+def _no_file_descriptor(_: bytes) -> object:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def test_files_are_loaded_when_they_have_not_changed_for_a_second(tmp_path: Path) -> None:

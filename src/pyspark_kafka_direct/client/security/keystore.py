@@ -182,6 +182,8 @@ def read_pem(text: str) -> list[PemBlock]:
     for label, body in _PEM_BLOCK.findall(text.replace("\\r", "").replace("\\n", "\n").replace("\\", "")):
         if ":" in body:  # with header lines, lost line breaks cannot be restored
             content = "\n".join(line.strip() for line in body.strip().splitlines())
+            if not content.isascii():  # `ssl` does not accept it
+                continue
         else:
             content = "".join(body.split())
             if _BASE64.fullmatch(content) is None:

@@ -2,7 +2,7 @@
 
 Most programs do not replace files at once: a certificate is there before its key, or a file is truncated and then
 written. Changed files are loaded once they have not been modified for a second. If they cannot be loaded, the context
-stays as it was until they change again.
+stays as it was until they change again, or until a later attempt: the process may lack file descriptors, for example.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _log = logging.getLogger("pyspark_kafka_direct.client")
 _TLS_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 _UNMODIFIED_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 10.0  # after changed files could not be loaded
 
 # A process that starts while the files are replaced waits for them for two seconds.
 _MAX_FIRST_LOADS: Final = 21
@@ -75,7 +76,7 @@ def is_outdated(sock: socket.socket, tls: TlsSettings, system: System) -> bool:
     try:
         # The context itself may be another one, because the number of cached contexts is limited.
         return isinstance(context, TlsContext) and tls_context(tls, system).file_versions != context.file_versions
-    except OptionError:
+    except (OptionError, OSError):
         return False
 
 
@@ -100,6 +101,7 @@ class _FileContext:
         self._tls = tls
         self._loaded: TlsContext | None = None
         self._unreadable: _FileVersions | None = None  # versions that could not be loaded
+        self._retry_at = 0.0  # monotonic
         self._unreadable_reason = ""
         self._seen: tuple[_FileVersions, float] = ((), 0.0)  # the last versions, and since when (monotonic)
 
@@ -109,9 +111,13 @@ class _FileContext:
             loaded = self._loaded = self._load_first(system)
             return loaded
         versions = self._file_versions()
-        if versions in (loaded.file_versions, self._unreadable) or not self._are_complete(versions, system):
+        if versions == loaded.file_versions:
             return loaded
-        self._loaded = loaded = self._reload(versions) or loaded
+        if versions == self._unreadable and system.monotonic() < self._retry_at:
+            return loaded
+        if not self._are_complete(versions, system):
+            return loaded
+        self._loaded = loaded = self._reload(versions, system) or loaded
         return loaded
 
     def _load_first(self, system: System) -> TlsContext:
@@ -126,14 +132,15 @@ class _FileContext:
             system.sleep(_FIRST_LOAD_PAUSE)
         raise AssertionError("the last load returns or raises")
 
-    def _reload(self, versions: _FileVersions) -> TlsContext | None:
+    def _reload(self, versions: _FileVersions, system: System) -> TlsContext | None:
         """Return a new context, or None if the files cannot be loaded, or change meanwhile."""
         try:
             context = _new_context(self._tls, versions)
-        except OptionError as error:
+        except (OptionError, OSError) as error:
             if self._file_versions() == versions:
                 self._unreadable = versions
-                self._warn(error.message)
+                self._retry_at = system.monotonic() + _RETRY_SECONDS
+                self._warn(error.message if isinstance(error, OptionError) else str(error))
             return None
         if self._file_versions() != versions:
             return None
@@ -147,8 +154,9 @@ class _FileContext:
         self._unreadable_reason = reason
         _log.warning(
             "TLS files have changed, but cannot be loaded: %s. Connections use the earlier certificates and keys. The "
-            "files are loaded again when they change.",
+            "files are loaded again when they change, and every %g seconds.",
             reason,
+            _RETRY_SECONDS,
         )
 
     def _are_complete(self, versions: _FileVersions, system: System) -> bool:
