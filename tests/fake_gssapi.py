@@ -27,7 +27,7 @@ class GSSError(Exception):
         self._reason = reason
 
     def get_all_statuses(self, code: int, is_major: bool) -> list[str]:
-        return [self._reason]
+        return [self._reason] if code or is_major else ["Success"]
 
 
 class ExpiredCredentialsError(GSSError):
@@ -67,6 +67,8 @@ class SecurityContext:
     def __init__(self, *, name: Name, creds: Any, usage: str, mech: str, flags: RequirementFlag) -> None:
         assert (usage, mech) == ("initiate", "kerberos")
         assert flags == RequirementFlag.mutual_authentication | RequirementFlag.integrity
+        assert not creds.in_use, "MIT Kerberos locks it while it waits for the KDC"
+        creds.in_use = True
         self._ticket = f"{creds.name} for {name}"
         self.complete = False
 
@@ -97,6 +99,7 @@ class FakeKdc:
         self.lifetime = lifetime
         self.logins: list[dict[str, str] | None] = []
         self.before_login: Callable[[], object] = lambda: None
+        self._caches: set[str] = set()  # in memory, with tickets
 
     def module(self) -> ModuleType:
         """Return the module ``gssapi``."""
@@ -114,6 +117,12 @@ class FakeKdc:
     def _credentials(self, *, name: Name | None, usage: str, mechs: list[str], store: dict[str, str] | None) -> Any:
         if usage == "accept":
             raise GSSError(0, f"No key table entry found for {name}")
-        self.logins.append(store)
-        self.before_login()
-        return SimpleNamespace(name=name or Name("cached", NameType.kerberos_principal), lifetime=self.lifetime)
+        options = store or {}
+        cache = options.get("ccache", "")
+        if "client_keytab" in options or cache not in self._caches:
+            self.logins.append(store)
+            self.before_login()
+        if cache.startswith("MEMORY:"):
+            self._caches.add(cache)
+        name = name or Name("cached", NameType.kerberos_principal)
+        return SimpleNamespace(name=name, lifetime=self.lifetime, in_use=False)

@@ -168,6 +168,19 @@ def test_the_kdc_does_not_respond(
     )
 
 
+def test_a_ticket_that_is_not_issued_does_not_block_logins_at_other_brokers(
+    kafka: EmbeddedKafka, alice: Path, silent_krb5_conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = settings(kafka, with_keytab("alice", alice))
+    connect(client)
+    monkeypatch.setenv("KRB5_CONFIG", str(silent_krb5_conf))
+    kerberos = client.security.sasl.kerberos if client.security.sasl else None
+    assert kerberos is not None
+    with pytest.raises(BrokerTimeoutError, match="was not issued in time"):
+        start_exchange(kerberos, "broker9.example.com", Deadline.after(0.5), "broker9.example.com:9092")
+    connect(client, seconds=5)
+
+
 @pytest.mark.parametrize(
     ("principal", "reason"),
     [

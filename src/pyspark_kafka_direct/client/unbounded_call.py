@@ -23,7 +23,7 @@ class UnboundedCalls(Generic[_T]):
     """Calls a function in a thread, which is abandoned at the caller's deadline.
 
     The caller ensures that only one thread is in ``call``. The next call starts another thread at once, because the
-    abandoned one may hang, and returns the first result of both.
+    abandoned one may hang, and returns the first result of both. The later result is not used.
     """
 
     def __init__(self, system: System, thread_name: str) -> None:
@@ -40,18 +40,20 @@ class UnboundedCalls(Generic[_T]):
         with self._completed:
             calls = [each for each in self._abandoned if each.started_at > hung_since]
             while True:
-                results = [each.result for each in calls]
-                calls = [each for each in calls if each.result is None]
+                results = [each.result for each in calls if not each.is_outdated]
+                calls = [each for each in calls if each.is_running]
                 self._abandoned = calls
                 for result in results:
                     if result is not None and not isinstance(result, BaseException):
+                        for each in calls:
+                            each.is_outdated = True
                         return result
                 if has_timed_out or (started is not None and started.result is not None):
                     return None if started is None else started.result
                 if started is None and len(calls) < _MAX_THREADS:
                     started = _ThreadCall(function, self._completed, self._system.monotonic())
+                    self._system.start_thread(started.run, self._thread_name)  # may fail; then no call is running
                     calls.append(started)
-                    self._system.start_thread(started.run, self._thread_name)
                 has_timed_out = not self._system.wait(self._completed, deadline.remaining())
 
 
@@ -63,6 +65,8 @@ class _ThreadCall(Generic[_T]):
         self._completed = completed
         self.started_at = started_at
         self.result: _T | BaseException | None = None
+        self.is_running = True
+        self.is_outdated = False  # whether the caller has the result of another call by now
 
     def run(self) -> None:
         result: _T | BaseException
@@ -72,4 +76,5 @@ class _ThreadCall(Generic[_T]):
             result = error
         with self._completed:
             self.result = result
+            self.is_running = False
             self._completed.notify_all()

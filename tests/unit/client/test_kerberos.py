@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.fake_gssapi import KDC_UNREACHABLE, NO_TICKET_CACHE, ExpiredCredentialsError, FakeKdc, GSSError, Name
+from tests.integration.waiting import wait_until
 from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.client.test_sasl_authenticator import accepted, messages, rejected, rejection, secured
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.kerberos import start_exchange
+from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.options.security_settings import KerberosSettings, SaslSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
@@ -221,7 +223,7 @@ def test_a_ticket_cache_is_read_for_each_connection(kdc: FakeKdc, tmp_path: Path
         kdc.logins.clear()
         for _ in range(2):
             start_exchange(settings, "broker-1", Deadline.after(60), BROKER)
-        assert kdc.logins == [store, store]
+        assert kdc.logins == [store, store] * 2, "by the login, and by the exchange"
 
 
 def test_the_keytab_is_used_if_the_ticket_cache_has_expired(kdc: FakeKdc, tmp_path: Path) -> None:
@@ -259,6 +261,52 @@ def test_a_kdc_that_does_not_respond(kdc: FakeKdc, kerberos: KerberosSettings) -
     kdc.before_login = lambda: None
     start_exchange(kerberos, "broker-1", Deadline.after(60), BROKER)  # does not wait for the abandoned login
     release.set()
+
+
+def test_a_process_without_threads_for_a_login(kdc: FakeKdc, kerberos: KerberosSettings) -> None:
+    system = FewThreadsSystem()
+
+    def log_in_now() -> None:
+        start_exchange(kerberos, "broker-1", Deadline.after(60, system=system), BROKER)
+
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            log_in_now()
+    system.has_threads = True
+    log_in_now()
+
+
+class FewThreadsSystem(RealSystem):
+    """The machine, without threads at first."""
+
+    def __init__(self) -> None:
+        self.has_threads = False
+
+    def start_thread(self, run: Callable[[], None], name: str) -> None:
+        if not self.has_threads:
+            raise RuntimeError("can't start new thread")
+        super().start_thread(run, name)
+
+
+def test_a_login_that_ends_after_another_one_is_not_used(kdc: FakeKdc, tmp_path: Path) -> None:
+    """The first one has read the ticket cache before ``kinit`` wrote it."""
+    settings = KerberosSettings(ticket_cache=str(tmp_path / "cache"))
+    release, ended = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        release.wait(60)
+        ended.set()
+
+    kdc.before_login = hang
+    error(settings, seconds=0.05)
+    kdc.before_login = lambda: None
+    start_exchange(settings, "broker-1", Deadline.after(60), BROKER)
+    release.set()
+    ended.wait(60)
+    wait_until(lambda: not any("kerberos" in thread.name for thread in threading.enumerate()))
+    kdc.logins.clear()
+    start_exchange(settings, "broker-1", Deadline.after(60), BROKER)
+    assert len(kdc.logins) == 2, "the ticket cache is read again"
 
 
 def log_in(cluster: UnitCluster, kerberos: KerberosSettings) -> None:

@@ -26,6 +26,7 @@ from pyspark_kafka_direct.client.security.kerberos_login import (
     kerberos_credentials,
     load_gssapi,
     login_outcome,
+    open_tickets,
     ticket_error,
 )
 from pyspark_kafka_direct.client.unbounded_call import UnboundedCalls
@@ -114,7 +115,7 @@ def _open_context(credentials: KerberosCredentials, service_name: str, host: str
         service = str(name)
         flags = gssapi.RequirementFlag.mutual_authentication | gssapi.RequirementFlag.integrity
         context = gssapi.SecurityContext(
-            name=name, creds=credentials.handle, usage="initiate", mech=gssapi.MechType.kerberos, flags=flags
+            name=name, creds=open_tickets(credentials), usage="initiate", mech=gssapi.MechType.kerberos, flags=flags
         )
         return KerberosExchange(context, context.step(), credentials.principal, service.removesuffix("@"))
     except gssapi.exceptions.GSSError as error:

@@ -71,7 +71,7 @@ _cache_numbers: Final = itertools.count()
 class KerberosCredentials(NamedTuple):
     """The tickets of a principal."""
 
-    handle: Any  # gssapi.Credentials
+    store: dict[str, str] | None  # the ticket cache; None: the default one
     principal: str  # with its realm
     expires_at: float  # seconds since 1970
 
@@ -84,6 +84,17 @@ def kerberos_credentials(kerberos: KerberosSettings, deadline: Deadline, broker:
 def renew_credentials(kerberos: KerberosSettings, deadline: Deadline) -> None:
     """Log in again before the next connection: a broker rejects tickets for a key that it has replaced."""
     _login(kerberos, deadline.system).renew_next(deadline)
+
+
+def open_tickets(credentials: KerberosCredentials) -> Any:
+    """Return ``gssapi.Credentials`` for one exchange, without a request to the KDC.
+
+    MIT Kerberos locks such an object while it waits for the KDC. A shared one would let a login that hangs block the
+    logins at brokers whose tickets are in the cache.
+    """
+    gssapi = load_gssapi()
+    name = gssapi.Name(credentials.principal, gssapi.NameType.kerberos_principal)
+    return gssapi.Credentials(name=name, usage="initiate", mechs=[gssapi.MechType.kerberos], store=credentials.store)
 
 
 def load_gssapi() -> Any:
@@ -121,7 +132,9 @@ def login_outcome(result: _T | BaseException | None, timeout: str, broker: str) 
 
 def gss_reason(error: Any) -> str:
     """Return the reason of a ``GSSError``, with names that a KDC may have sent."""
-    reasons = error.get_all_statuses(error.min_code, False) or error.get_all_statuses(error.maj_code, True)
+    # The reason of a code 0 is "Success".
+    by_mechanism = error.get_all_statuses(error.min_code, False) if error.min_code else []
+    reasons = by_mechanism or error.get_all_statuses(error.maj_code, True)
     return printable("; ".join(reasons))
 
 
@@ -220,7 +233,7 @@ def _log_in(kerberos: KerberosSettings, system: System) -> KerberosCredentials:
 def _log_in_with_keytab(kerberos: KerberosSettings, keytab: str, system: System) -> KerberosCredentials:
     cache = f"MEMORY:pyspark-kafka-direct-{next(_cache_numbers)}"
     try:
-        return _acquire(kerberos.principal, system, {"client_keytab": f"FILE:{keytab}", "ccache": cache})
+        return _acquire(kerberos.principal, system, {"ccache": cache}, f"FILE:{keytab}")
     except load_gssapi().exceptions.GSSError as error:
         if _code(error) == _NO_TICKET_CACHE:  # the library did not try to log in, because it found no key
             raise AuthenticationError(
@@ -247,13 +260,16 @@ def _log_in_with_ticket_cache(kerberos: KerberosSettings, path: str, system: Sys
         ) from error
 
 
-def _acquire(principal: str | None, system: System, store: dict[str, str] | None) -> KerberosCredentials:
+def _acquire(
+    principal: str | None, system: System, store: dict[str, str] | None, keytab: str | None = None
+) -> KerberosCredentials:
     gssapi = load_gssapi()
     name = None if principal is None else gssapi.Name(principal, gssapi.NameType.kerberos_principal)
-    handle = gssapi.Credentials(name=name, usage="initiate", mechs=[gssapi.MechType.kerberos], store=store)
+    login_store = store if keytab is None else {**(store or {}), "client_keytab": keytab}
+    handle = gssapi.Credentials(name=name, usage="initiate", mechs=[gssapi.MechType.kerberos], store=login_store)
     lifetime = handle.lifetime  # this logs in; None: without end
     return KerberosCredentials(
-        handle, str(handle.name), system.wall_time() + (math.inf if lifetime is None else lifetime)
+        store, str(handle.name), system.wall_time() + (math.inf if lifetime is None else lifetime)
     )
 
 
