@@ -108,6 +108,13 @@ def test_password_of_the_key(tmp_path: Path) -> None:
     tls_context(settings_for(1, **keystore(tmp_path, own, "", "its own")).security.tls or TlsSettings())
 
 
+def test_a_decrypted_key_is_not_shown() -> None:
+    (opened,) = reader.open_keys(reader.read_jks(jks("pw", key("client", "pw", CLIENT)), "pw"), "pw")
+    assert opened.key == pkcs8(CLIENT)
+    assert repr(opened.key)[2:-1] not in repr(opened)
+    assert "key=" not in repr(opened)
+
+
 @pytest.mark.parametrize(
     ("passwords", "expected"),
     [

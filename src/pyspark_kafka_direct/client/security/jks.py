@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 MAGIC: Final = b"\xfe\xed\xfe\xed"
@@ -83,7 +83,7 @@ class OpenedKey:
     """A private key, decrypted, and its certificate chain."""
 
     alias: str
-    key: bytes  # PKCS #8 in DER
+    key: bytes = field(repr=False)  # PKCS #8 in DER
     chain: tuple[bytes, ...]  # in DER
 
 
