@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 BROKER = "flights.servicebus.windows.net:9093"
 LIFETIME = 3600
 REJECTED = "rejected"  # a namespace without permission
+BAD = "bad-"  # a namespace whose token ends with characters in hexadecimal
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,8 @@ def identities(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpService]:
             return 400, json.dumps({"statusCode": 400, "message": "AADSTS500011: the principal hunter2 was not found"})
         expires_on = int(time.time()) + LIFETIME
         token = f"{resource}-{len(service.requests)}"
+        if BAD in resource:
+            token = "hunter2" + bytes.fromhex(resource.partition(BAD)[2].partition(".")[0]).decode()
         content = {"access_token": token, "expires_on": str(expires_on), "resource": resource, "token_type": "Bearer"}
         return 200, json.dumps(content)
 
@@ -105,6 +108,14 @@ def test_no_secret_is_shown(identities: HttpService, caplog: pytest.LogCaptureFi
 def test_a_host_that_would_change_the_scope_is_rejected(host: str, identities: HttpService) -> None:
     assert "is not the host name of an Event Hubs namespace" in token_error(f"{host}:9093").message
     assert identities.requests == []
+
+
+@pytest.mark.parametrize("end", ["\x01auth=other", "\r\nX: y", "é", "\0"])
+def test_a_token_that_would_change_the_message_is_not_sent(end: str, identities: HttpService) -> None:
+    """An endpoint of managed identities is HTTP without TLS."""
+    error = token_error(f"{BAD}{end.encode().hex()}.servicebus.windows.net:9093")
+    assert isinstance(error, AuthenticationError)
+    assert error.message == "No token: azure-identity returned a token with other characters than printable ASCII."
 
 
 def test_an_identity_without_access(identities: HttpService) -> None:

@@ -79,6 +79,11 @@ def _token_cache(oauth: OAuthSettings, audience: str, system: System) -> _TokenC
 
     def retrieve_with_extensions(deadline: Deadline) -> OAuthBearerToken:
         token = retrieve(deadline)
+        value = token.value.reveal()
+        if not value.isascii() or not value.isprintable():  # it could add to the message of the login
+            raise AuthenticationError(
+                f"No token: {source_name} returned a token with other characters than printable ASCII."
+            )
         return replace(token, extensions=tuple({**dict(oauth.extensions), **dict(token.extensions)}.items()))
 
     # A file is read for each login, so that a new token in it is used at once.
@@ -131,7 +136,9 @@ class _TokenCache:
         self._refresh_fraction = refresh_fraction
         self._lock = system.lock()
         self._cached: OAuthBearerToken | None = None
+        # Both have to be in the future: a clock may be set back, and monotonic time may stop while a machine sleeps.
         self._refresh_at = 0.0  # seconds since 1970
+        self._refresh_at_monotonic = 0.0
         self._is_refresh_failing = False
         self._calls: UnboundedCalls[OAuthBearerToken] = UnboundedCalls(system, "pyspark-kafka-direct-token")
 
@@ -139,11 +146,19 @@ class _TokenCache:
         if not self._system.acquire(self._lock, max(deadline.remaining(), 0.001)):
             raise self._timeout_error(broker)
         try:
-            if self._cached is None or self._system.wall_time() >= self._refresh_at:
+            if self._cached is None or self._is_refresh_due():
                 self._cached = self._new_or_valid_token(self._cached, deadline, broker)
             return self._cached
         finally:
             self._lock.release()
+
+    def _is_refresh_due(self) -> bool:
+        system = self._system
+        return system.wall_time() >= self._refresh_at or system.monotonic() >= self._refresh_at_monotonic
+
+    def _refresh_after(self, seconds: float) -> None:
+        self._refresh_at = self._system.wall_time() + seconds
+        self._refresh_at_monotonic = self._system.monotonic() + seconds
 
     def _new_or_valid_token(self, cached: OAuthBearerToken | None, deadline: Deadline, broker: str) -> OAuthBearerToken:
         """Return a new token, or the cached one if it is valid and the source fails."""
@@ -160,13 +175,12 @@ class _TokenCache:
                 _log.warning("No new token, so logins use the current one until it expires: %s", error)
             self._is_refresh_failing = True
             pause = _REFRESH_RETRY_SECONDS if self._refresh_fraction else 0.0
-            self._refresh_at = min(self._system.wall_time() + pause, valid_until)
+            self._refresh_after(min(pause, valid_until - self._system.wall_time()))
             return cached
         self._is_refresh_failing = False
-        now = self._system.wall_time()
         # A token without an expiry time is requested each time.
-        lifetime = 0.0 if token.expires_at is None else token.expires_at - now
-        self._refresh_at = now + max(lifetime, 0.0) * self._refresh_fraction
+        lifetime = 0.0 if token.expires_at is None else token.expires_at - self._system.wall_time()
+        self._refresh_after(max(lifetime, 0.0) * self._refresh_fraction)
         return token
 
     def _request(self, deadline: Deadline, broker: str) -> OAuthBearerToken:

@@ -119,8 +119,9 @@ class _TokenEndpoint:
             raise self._error("returned no access_token")
         expires_in = content.get("expires_in")
         lifetime = finite_or_none(expires_in) if isinstance(expires_in, int | float | str) else None
-        # Java reads the expiry time in the token only.
-        return OAuthBearerToken(Secret(token), read_expiry(token) if lifetime is None else now + lifetime)
+        # Java reads the expiry time in the token only. Endpoints may return a longer one, such as in milliseconds.
+        times = (read_expiry(token), None if lifetime is None else now + lifetime)
+        return OAuthBearerToken(Secret(token), min((time for time in times if time is not None), default=None))
 
     def _http_error(self, error: urllib.error.HTTPError, grant: GrantRequest) -> AuthenticationError:
         if error.code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:  # token endpoints do not return it

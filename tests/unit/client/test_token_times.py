@@ -1,0 +1,85 @@
+"""How long OAUTHBEARER tokens are used: clocks that are set, and lifetimes that contradict the token."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import jwt
+import pytest
+from tests.unit.client.fake_systems import FakeTimeSystem
+from tests.unit.client.token_endpoint import Endpoint
+
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken
+    from pyspark_kafka_direct.options.security_settings import OAuthSettings
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+class SetClock(FakeTimeSystem):
+    """A clock that shows another time than the real one."""
+
+    ahead = 0.0
+
+    def wall_time(self) -> float:
+        return self.now + self.ahead
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    served = Endpoint()
+    yield served
+    served.close()
+
+
+def token_of(oauth: OAuthSettings, system: FakeTimeSystem) -> OAuthBearerToken:
+    return retrieve_token(oauth, Deadline.after(120.0, system=system), "broker:9092")
+
+
+def test_a_token_expires_although_the_clock_is_set_back(endpoint: Endpoint) -> None:
+    endpoint.add_response(200, {"access_token": "t1", "expires_in": HOUR})
+    endpoint.add_response(200, {"access_token": "t2", "expires_in": HOUR})
+    oauth, system = endpoint.settings(), SetClock(now=1e9)
+    system.ahead = 365 * DAY  # until the machine gets the time from a server
+
+    def token_after(seconds: float) -> str:
+        system.now += seconds
+        return token_of(oauth, system).value.reveal()
+
+    assert token_after(0) == "t1"
+    system.ahead = 0.0
+    assert token_after(0.79 * HOUR) == "t1"
+    assert token_after(0.02 * HOUR) == "t2"
+
+
+def test_a_token_expires_while_the_machine_sleeps(endpoint: Endpoint) -> None:
+    """The monotonic clock may stop then."""
+    endpoint.add_response(200, {"access_token": "t1", "expires_in": HOUR})
+    endpoint.add_response(200, {"access_token": "t2", "expires_in": HOUR})
+    oauth, system = endpoint.settings(), SetClock(now=1e9)
+    assert token_of(oauth, system).value.reveal() == "t1"
+    system.ahead = 0.81 * HOUR
+    assert token_of(oauth, system).value.reveal() == "t2"
+
+
+@pytest.mark.parametrize("lifetime", [HOUR * 1000, 1e300])
+def test_a_lifetime_does_not_exceed_that_in_the_token(endpoint: Endpoint, lifetime: float) -> None:
+    """An endpoint may return milliseconds."""
+    expires_at = int(time.time() + HOUR)
+    token = jwt.encode({"sub": "me", "exp": expires_at}, "a secret of 32 characters or more")
+    endpoint.add_response(200, {"access_token": token, "expires_in": lifetime})
+    assert token_of(endpoint.settings(), FakeTimeSystem(now=time.time())).expires_at == expires_at
+
+
+def test_a_lifetime_may_be_shorter_than_that_in_the_token(endpoint: Endpoint) -> None:
+    token = jwt.encode({"sub": "me", "exp": int(time.time() + HOUR)}, "a secret of 32 characters or more")
+    endpoint.add_response(200, {"access_token": token, "expires_in": 60})
+    assert token_of(endpoint.settings(), FakeTimeSystem(now=1e9)).expires_at == 1e9 + 60
