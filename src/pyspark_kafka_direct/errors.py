@@ -156,12 +156,14 @@ class BrokerError(KafkaDirectError, ConnectionError):
     Attributes:
         error_code: The error code of the broker's response; ``None`` if there is none.
         connected: Whether the broker accepted a connection.
+        before_login: Whether the client had no token or ticket in time, so that the broker is not at fault.
         may_be_expired: Whether the brokers may have deleted the state of a producer that was idle: its transactional
             id, by default after seven days (``transactional.id.expiration.ms``), or its sequence numbers.
     """
 
     error_code: int | None = None
     connected: bool = True
+    before_login: bool = False
     may_be_expired: bool = False
 
 

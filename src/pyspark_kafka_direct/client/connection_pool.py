@@ -214,7 +214,7 @@ class ConnectionPool:
         except TransientBrokerError as error:
             if deadline.cancelled:  # the broker had no time to respond
                 raise
-            is_timeout = isinstance(error, BrokerTimeoutError)
+            is_timeout = isinstance(error, BrokerTimeoutError) and not error.before_login
             self._add_failure(address, failures.failed_connects + 1, is_timeout=is_timeout)
             if is_timeout:
                 self._close_idle(address)  # they would time out too

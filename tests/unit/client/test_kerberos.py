@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.connection import Connection
+    from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 OFFER = b"signed:\x01\0\0\0"
 LOGIN = (accepted(b"proof"), accepted(OFFER), accepted(lifetime_ms=60_000))
@@ -261,6 +264,28 @@ def test_a_kdc_that_does_not_respond(kdc: FakeKdc, kerberos: KerberosSettings) -
     kdc.before_login = lambda: None
     start_exchange(kerberos, "broker-1", Deadline.after(60), BROKER)  # does not wait for the abandoned login
     release.set()
+
+
+def test_a_kdc_that_does_not_respond_closes_no_connections(
+    cluster: UnitCluster, kdc: FakeKdc, kerberos: KerberosSettings
+) -> None:
+    """A broker is not at fault if another user of the process gets no ticket."""
+    alice, bob = (
+        client(cluster, replace(kerberos, principal=principal), *LOGIN * 4).settings for principal in ("alice", "bob")
+    )
+
+    def acquire(settings: ConnectionSettings) -> Connection:
+        return cluster.pool.acquire(settings, "broker-1", 9092, Deadline.after(10, system=cluster.process))
+
+    idle, in_use = acquire(alice), acquire(alice)
+    cluster.pool.release(idle)
+    kdc.before_login = lambda: cluster.sleep(60)
+    with pytest.raises(BrokerTimeoutError):
+        acquire(bob)
+    cluster.pool.release(in_use)
+    assert [acquire(alice), acquire(alice)] == [in_use, idle]
+    cluster.pool.release(idle)
+    cluster.pool.release(in_use)
 
 
 def test_a_process_without_threads_for_a_login(kdc: FakeKdc, kerberos: KerberosSettings) -> None:

@@ -36,7 +36,7 @@ import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
-from pyspark_kafka_direct.errors import AuthenticationError, ProtocolError, printable
+from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, ProtocolError, printable
 from pyspark_kafka_direct.options.security_settings import MASK, AwsTokens, AzureTokens, GoogleTokens
 from pyspark_kafka_direct.protocol.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
@@ -76,6 +76,25 @@ def authenticate(connection: SaslConnection, deadline: Deadline) -> float | None
             "The connection cannot authenticate: kafka.security.protocol has no SASL.", broker=connection.broker
         )
     # Tokens and tickets first: to get them may take long, and brokers close connections with a slow handshake.
+    try:
+        exchange = _prepare_exchange(connection, sasl, deadline)
+    except BrokerTimeoutError as error:
+        error.before_login = True
+        raise
+    exchange.handshake()
+    match sasl.mechanism:
+        case "PLAIN":
+            exchange.plain()
+        case "OAUTHBEARER":
+            exchange.oauthbearer()
+        case "GSSAPI":
+            exchange.gssapi()
+        case _:
+            exchange.scram()
+    return exchange.session_lifetime
+
+
+def _prepare_exchange(connection: SaslConnection, sasl: SaslSettings, deadline: Deadline) -> _SaslExchange:
     token = kerberos = None
     if sasl.oauth is not None:
         from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
@@ -89,18 +108,7 @@ def authenticate(connection: SaslConnection, deadline: Deadline) -> float | None
         from pyspark_kafka_direct.client.security.token_login import with_token
 
         sasl = with_token(sasl, sasl.token_login, deadline, connection.broker)
-    exchange = _SaslExchange(connection, sasl, deadline, token, kerberos)
-    exchange.handshake()
-    match sasl.mechanism:
-        case "PLAIN":
-            exchange.plain()
-        case "OAUTHBEARER":
-            exchange.oauthbearer()
-        case "GSSAPI":
-            exchange.gssapi()
-        case _:
-            exchange.scram()
-    return exchange.session_lifetime
+    return _SaslExchange(connection, sasl, deadline, token, kerberos)
 
 
 class _SaslExchange:
