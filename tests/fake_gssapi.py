@@ -45,9 +45,10 @@ class RequirementFlag(Flag):
 
 
 class Name:
-    """A principal; ``canonical`` has the results of name servers."""
+    """A principal; ``canonical`` has the results of name servers, and ``realms`` is ``[domain_realm]``."""
 
     canonical: ClassVar[dict[str, str]] = {}
+    realms: ClassVar[dict[str, str]] = {}
 
     def __init__(self, name: str, name_type: NameType) -> None:
         self._name = name
@@ -55,7 +56,9 @@ class Name:
 
     def canonicalize(self, mechanism: str) -> Name:
         service, _, host = self._name.partition("@")
-        return Name(f"{service}/{self.canonical.get(host, host.lower())}@", NameType.kerberos_principal)
+        host = self.canonical.get(host, host.lower())
+        realm = next((realm for domain, realm in self.realms.items() if host.endswith(domain)), "")
+        return Name(f"{service}/{host}@{realm}", NameType.kerberos_principal)
 
     def __str__(self) -> str:
         return self._name if "@" in self._name else f"{self._name}@REALM"

@@ -129,6 +129,16 @@ def test_the_principal_of_a_broker_is_that_of_java(
     assert exchange.service == f"kafka/{expected}"
 
 
+def test_the_realm_of_a_broker_is_that_of_its_name(
+    kdc: FakeKdc, kerberos: KerberosSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name server cannot change it."""
+    Name.canonical["broker1.example.com"] = "host.partner.com"
+    monkeypatch.setattr(Name, "realms", {".example.com": "EXAMPLE.COM", ".partner.com": "PARTNER.COM"})
+    exchange = start_exchange(kerberos, "broker1.example.com", Deadline.after(60), BROKER)
+    assert exchange.service == "kafka/broker1.example.com@EXAMPLE.COM"
+
+
 def test_a_host_that_is_no_part_of_a_principal(kdc: FakeKdc, kerberos: KerberosSettings) -> None:
     with pytest.raises(AuthenticationError, match="cannot be a part of a Kerberos principal"):
         start_exchange(kerberos, "evil@REALM", Deadline.after(60), BROKER)

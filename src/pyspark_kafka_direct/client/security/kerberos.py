@@ -42,6 +42,7 @@ _NO_LAYER: Final = 1
 _LAYER_MESSAGE_SIZE: Final = 4
 _MAX_ROUNDS: Final = 8  # Kerberos needs two; a malicious broker must not continue forever
 _HOST: Final = re.compile(r"[\w.:%\-]+", re.ASCII)  # brokers report hosts in metadata
+_TOO_LONG_LABEL: Final = 64  # characters (RFC 1035, 2.3.4)
 _ADDRESS: Final = re.compile(r"[0-9.]+|.*:.*")
 
 
@@ -128,9 +129,13 @@ def _service_principal(service_name: str, host: str) -> Any:
     # The library canonicalizes the host as krb5.conf says, by default with the reverse lookup of its address.
     name = gssapi.Name(f"{service_name}@{host}", gssapi.NameType.hostbased_service)
     canonical_name = name.canonicalize(gssapi.MechType.kerberos)
-    principal, _, realm = str(canonical_name).rpartition("@")
-    canonical_host = principal.partition("/")[2].lower()
+    canonical_host = str(canonical_name).rpartition("@")[0].partition("/")[2].lower()
     lower_host = host.lower()
     if canonical_host == lower_host or canonical_host.startswith(f"{lower_host}.") or _ADDRESS.fullmatch(host):
         return canonical_name
+    # The realm of the canonical name may be another one. The library looks for a realm of the host or of its domains,
+    # and canonicalizes no name with so long a label, which no name server has.
+    unknown_host = f"{'x' * _TOO_LONG_LABEL}.{lower_host}"
+    name = gssapi.Name(f"{service_name}@{unknown_host}", gssapi.NameType.hostbased_service)
+    realm = str(name.canonicalize(gssapi.MechType.kerberos)).rpartition("@")[2]
     return gssapi.Name(f"{service_name}/{lower_host}@{realm}", gssapi.NameType.kerberos_principal)
