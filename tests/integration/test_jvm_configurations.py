@@ -97,8 +97,8 @@ PASSWORDS = {
     "IBM Event Streams: API key": {"token": "alice", "APIKEY": "alice-secret"},
     "Azure Event Hubs: connection string": {
         "$ConnectionString": "alice",
-        "Endpoint=sb://mynamespace.servicebus.windows.net/;SharedAccessKeyName=RootManageSharedAccessKey;"
-        "SharedAccessKey=XXXXXXXX": "alice-secret",
+        "Endpoint=sb://mynamespace.servicebus.windows.net/;SharedAccessKeyName=XXXXXX;"
+        "SharedAccessKey=XXXXXX": "alice-secret",
     },
     "Google Managed Kafka: PLAIN with a service account's key": {
         "client@myproject.iam.gserviceaccount.com": "alice",
@@ -159,7 +159,7 @@ def _databricks(kafka: EmbeddedKafka, _: Path) -> dict[str, str]:
     }
 
 
-def _strimzi(kafka: EmbeddedKafka, _: Path) -> dict[str, str]:
+def _stores(kafka: EmbeddedKafka, _: Path) -> dict[str, str]:
     certificates = kafka.certificates
     return {
         "ssl.truststore.location": str(java_truststore(certificates, "PKCS12")),
@@ -169,7 +169,7 @@ def _strimzi(kafka: EmbeddedKafka, _: Path) -> dict[str, str]:
     }
 
 
-def _heroku(kafka: EmbeddedKafka, _: Path) -> dict[str, str]:
+def _strimzi_pem(kafka: EmbeddedKafka, _: Path) -> dict[str, str]:
     certificates = kafka.certificates
     return {
         "ssl.truststore.certificates": certificates.ca.read_text(),
@@ -183,8 +183,9 @@ STORES: dict[str, Callable[[EmbeddedKafka, Path], dict[str, str]]] = {
     "Aiven: mutual TLS with PKCS12 and JKS": _aiven_stores,
     "Amazon MSK: mutual TLS": _msk,
     "Databricks: mutual TLS": _databricks,
-    "Strimzi: mutual TLS": _strimzi,
-    "Heroku: mutual TLS with PEM in the environment": _heroku,
+    "Strimzi: mutual TLS": _stores,
+    "Strimzi: mutual TLS with PEM values": _strimzi_pem,
+    "Heroku: mutual TLS with stores of the environment's certificates": _stores,
 }
 
 

@@ -7,11 +7,15 @@ from typing import Final
 from tests.jvm_configurations.configuration import JvmConfiguration, documented
 
 _MSK_README: Final = ("Amazon MSK Library for AWS IAM", "https://github.com/aws/aws-msk-iam-auth")
-_DATABRICKS: Final = (
-    "Databricks: Authentication",
-    "https://docs.databricks.com/aws/en/connect/streaming/kafka/authentication",
+_GOOGLE: Final = (
+    "Google Cloud Managed Service for Apache Kafka Client Auth",
+    "https://github.com/googleapis/managedkafka",
 )
-_GOOGLE: Final = ("Google: Client Auth", "https://github.com/googleapis/managedkafka")
+_CONFLUENT_OAUTH: Final = (
+    "https://docs.confluent.io/cloud/current/security/authenticate/workload-identities/identity-providers/oauth/clients"
+)
+_KPOW: Final = ("Aiven: Use Kpow with Aiven for Apache Kafka", "https://aiven.io/docs/products/kafka/howto/kpow")
+_VARIABLES: Final = "yes; there, the names are variables"
 
 CLOUDS: Final[tuple[JvmConfiguration, ...]] = (
     documented(
@@ -24,6 +28,7 @@ sasl.mechanism = AWS_MSK_IAM
 sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule required;
 sasl.client.callback.handler.class = software.amazon.msk.auth.iam.IAMClientCallbackHandler
 """,
+        compared="yes",
         needs="the extra `msk`",
     ),
     documented(
@@ -36,6 +41,7 @@ sasl.mechanism = AWS_MSK_IAM
 sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="msk_client";
 sasl.client.callback.handler.class = software.amazon.msk.auth.iam.IAMClientCallbackHandler
 """,
+        compared="yes",
         needs="the extra `msk`",
     ),
     documented(
@@ -52,6 +58,7 @@ sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required \
   awsAddDefaultProviders="false";
 sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler
 """,
+        compared="yes",
         needs="the extra `msk`",
     ),
     documented(
@@ -65,6 +72,7 @@ sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginMo
 sasl.login.callback.handler.class=software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler
 sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler
 """,
+        compared="yes",
         needs="the extra `msk`",
     ),
     documented(
@@ -72,21 +80,22 @@ sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMOAuthBearerLo
             "Amazon MSK: Configure clients for IAM access control",
             "https://docs.aws.amazon.com/msk/latest/developerguide/configure-clients-for-iam-access-control.html",
         ),
-        "Amazon MSK Serverless: IAM",
+        "Amazon MSK: IAM with a trust store",
         r"""
-bootstrap.servers=boot-abcdefgh.c1.kafka-serverless.us-east-1.amazonaws.com:9098
-ssl.truststore.location=/tmp/kafka.client.truststore.jks
+bootstrap.servers=b-1.mycluster.abcdef.c2.kafka.eu-west-1.amazonaws.com:9098
+ssl.truststore.location=<PATH_TO_TRUST_STORE_FILE>
 security.protocol=SASL_SSL
 sasl.mechanism=AWS_MSK_IAM
 sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required;
 sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler
 """,
+        compared="yes",
         needs="the extra `msk`",
     ),
     documented(
         (
-            "Amazon MSK: Sign-in credentials with AWS Secrets Manager",
-            "https://docs.aws.amazon.com/msk/latest/developerguide/msk-password.html",
+            "Amazon MSK: Connecting to your cluster with sign-in credentials",
+            "https://docs.aws.amazon.com/msk/latest/developerguide/msk-password-tutorial-connect.html",
         ),
         "Amazon MSK: SCRAM",
         r"""
@@ -95,29 +104,31 @@ security.protocol=SASL_SSL
 sasl.mechanism=SCRAM-SHA-512
 sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" \
 password="alice-secret";
-ssl.truststore.location=/tmp/kafka.client.truststore.jks
 """,
+        compared="yes; there, the login is in a JAAS file",
+        needs="the login module of the JAAS file in `kafka.sasl.jaas.config`",
         is_run=True,
     ),
     documented(
         (
-            "Amazon MSK: Mutual TLS client authentication",
-            "https://docs.aws.amazon.com/msk/latest/developerguide/msk-authentication.html",
+            "Amazon MSK: Set up a client to use authentication",
+            "https://docs.aws.amazon.com/msk/latest/developerguide/msk-authentication-client.html",
         ),
         "Amazon MSK: mutual TLS",
         r"""
 bootstrap.servers=b-1.mycluster.abcdef.c2.kafka.eu-west-1.amazonaws.com:9094
 security.protocol=SSL
-ssl.truststore.location=/tmp/kafka.client.truststore.jks
-ssl.keystore.location=/tmp/kafka.client.keystore.jks
+ssl.truststore.location=/tmp/kafka_2.12-2.2.1/kafka.client.truststore.jks
+ssl.keystore.location=/tmp/kafka_2.12-2.2.1/kafka.client.keystore.jks
 ssl.keystore.password=Your-Store-Pass
 ssl.key.password=Your-Key-Pass
 """,
+        compared="yes",
         is_run=True,
     ),
     documented(
         (
-            "Azure Event Hubs: Spark tutorial",
+            "Azure Event Hubs: Using Apache Spark",
             "https://github.com/Azure/azure-event-hubs-for-kafka/tree/master/tutorials/spark",
         ),
         "Azure Event Hubs: connection string",
@@ -126,12 +137,12 @@ kafka.bootstrap.servers=mynamespace.servicebus.windows.net:9093
 kafka.sasl.mechanism=PLAIN
 kafka.security.protocol=SASL_SSL
 kafka.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="$ConnectionString" \
-password="Endpoint=sb://mynamespace.servicebus.windows.net/;SharedAccessKeyName=RootManageSharedAccessKey;\
-SharedAccessKey=XXXXXXXX";
+password="Endpoint=sb://mynamespace.servicebus.windows.net/;SharedAccessKeyName=XXXXXX;SharedAccessKey=XXXXXX";
 kafka.request.timeout.ms=60000
 kafka.session.timeout.ms=60000
-kafka.group.id=$Default
+kafka.group.id=GROUP_ID
 """,
+        compared="yes",
         is_run=True,
         warnings=("`kafka.session.timeout.ms` is ignored", "`kafka.group.id` is ignored"),
     ),
@@ -150,6 +161,7 @@ sasl.mechanism=OAUTHBEARER
 sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
 sasl.login.callback.handler.class=CustomAuthenticateCallbackHandler
 """,
+        compared="yes",
         needs="the extra `azure`, and credentials that azure-identity finds",
         warnings=("`kafka.group.id` is ignored",),
     ),
@@ -163,6 +175,7 @@ sasl.mechanism=OAUTHBEARER
 sasl.login.callback.handler.class=com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler
 sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
 """,
+        compared="yes",
         needs="the extra `gcp`",
     ),
     documented(
@@ -177,6 +190,7 @@ sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer.s
 sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule \
   required clientId="admin" clientSecret="unused";
 """,
+        compared="yes",
         is_run=True,
     ),
     documented(
@@ -197,8 +211,8 @@ sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule require
     ),
     documented(
         (
-            "Confluent Cloud: Client configuration",
-            "https://docs.confluent.io/cloud/current/client-apps/config-client.html",
+            "Confluent: `confluent kafka client-config create java`",
+            "https://github.com/confluentinc/examples/blob/master/clients/docs/includes/configs/cloud/java.config",
         ),
         "Confluent Cloud: API key",
         r"""
@@ -211,21 +225,21 @@ client.dns.lookup=use_all_dns_ips
 session.timeout.ms=45000
 acks=all
 """,
+        compared="yes",
         is_run=True,
         warnings=("`kafka.session.timeout.ms` is ignored", "`kafka.acks` is ignored: it applies to writes only"),
     ),
     documented(
         (
-            "Confluent Cloud: OAuth for clients",
-            "https://docs.confluent.io/cloud/current/security/authenticate/workload-identities/identity-providers/"
-            "oauth/clients/configuration-reference.html",
+            "Confluent Cloud: Configure Java Clients for OAuth/OIDC",
+            f"{_CONFLUENT_OAUTH}/java-clients.html",
         ),
         "Confluent Cloud: OAuth with an identity pool",
         r"""
 bootstrap.servers=pkc-12345.eu-west-1.aws.confluent.cloud:9092
 security.protocol=SASL_SSL
 sasl.oauthbearer.token.endpoint.url=https://myidp.example.com/oauth2/default/v1/token
-sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler
+sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler
 sasl.mechanism=OAUTHBEARER
 sasl.jaas.config= \
   org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \
@@ -235,7 +249,30 @@ sasl.jaas.config= \
     extension_logicalCluster='lkc-12345' \
     extension_identityPoolId='pool-abcd';
 """,
+        compared="only the handler",
         is_run=True,
+    ),
+    documented(
+        (
+            "Confluent Cloud: OAuth Configuration Reference",
+            f"{_CONFLUENT_OAUTH}/configuration-reference.html",
+        ),
+        "Confluent Cloud: OAuth with Confluent's handler",
+        r"""
+bootstrap.servers=pkc-12345.eu-west-1.aws.confluent.cloud:9092
+security.protocol=SASL_SSL
+sasl.mechanism=OAUTHBEARER
+sasl.login.callback.handler.class=io.confluent.kafka.clients.plugins.auth.token.TokenUserLoginCallbackHandler
+sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \
+  oauth.token.endpoint.uri="https://myidp.example.com/oauth2/default/v1/token" \
+  oauth.client.id="<client_id>" \
+  oauth.client.secret="<client_secret>" \
+  oauth.scope="<requested_scope>" \
+  oauth.logical.cluster="lkc-12345" \
+  oauth.identity.pool.id="pool-abcd";
+""",
+        compared="only the names; the page has no example",
+        rejected="Java classes cannot run here",
     ),
     documented(
         (
@@ -255,10 +292,11 @@ ssl.truststore.location=client.truststore.jks
 ssl.truststore.password=changeit
 ssl.truststore.type=JKS
 """,
+        compared="yes",
         is_run=True,
     ),
     documented(
-        ("Aiven: Connect with Kpow", "https://aiven.io/docs/products/kafka/howto/kpow"),
+        _KPOW,
         "Aiven: SASL with a PEM file",
         r"""
 bootstrap.servers=mykafka-myproject.aivencloud.com:12345
@@ -269,10 +307,11 @@ password="<SASL_PASSWORD>";
 ssl.truststore.location=/path/to/ca.pem
 ssl.truststore.type=PEM
 """,
+        compared=_VARIABLES,
         is_run=True,
     ),
     documented(
-        ("Aiven: Connect with Kpow", "https://aiven.io/docs/products/kafka/howto/kpow"),
+        _KPOW,
         "Aiven: mutual TLS with PEM files",
         r"""
 bootstrap.servers=mykafka-myproject.aivencloud.com:12345
@@ -282,12 +321,14 @@ ssl.truststore.type=PEM
 ssl.keystore.location=/path/to/keystore.pem
 ssl.keystore.type=PEM
 """,
+        compared=_VARIABLES,
         is_run=True,
     ),
     documented(
         (
-            "IBM Event Streams: Samples",
-            "https://github.com/ibm-messaging/event-streams-samples/tree/master/kafka-java-liberty-sample",
+            "IBM Event Streams: consumer of the Liberty sample",
+            "https://github.com/ibm-messaging/event-streams-samples/blob/master/kafka-java-liberty-sample/resources/"
+            "consumer.properties",
         ),
         "IBM Event Streams: API key",
         r"""
@@ -298,22 +339,25 @@ security.protocol=SASL_SSL
 sasl.mechanism=PLAIN
 sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="token" password="APIKEY";
 """,
+        compared="yes",
         is_run=True,
         warnings=("`kafka.group.id` is ignored",),
     ),
     documented(
-        ("Apache Kafka on Heroku", "https://devcenter.heroku.com/articles/kafka-on-heroku"),
-        "Heroku: mutual TLS with PEM in the environment",
+        ("Heroku: Kafka demo in Java", "https://github.com/heroku/heroku-kafka-demo-java"),
+        "Heroku: mutual TLS with stores of the environment's certificates",
         r"""
 bootstrap.servers=ec2-1-2-3-4.compute-1.amazonaws.com:9096,ec2-5-6-7-8.compute-1.amazonaws.com:9096
 security.protocol=SSL
-ssl.truststore.type=PEM
-ssl.truststore.certificates=-----BEGIN CERTIFICATE-----\nKAFKA_TRUSTED_CERT\n-----END CERTIFICATE-----
-ssl.keystore.type=PEM
-ssl.keystore.certificate.chain=-----BEGIN CERTIFICATE-----\nKAFKA_CLIENT_CERT\n-----END CERTIFICATE-----
-ssl.keystore.key=-----BEGIN PRIVATE KEY-----\nKAFKA_CLIENT_CERT_KEY\n-----END PRIVATE KEY-----
 ssl.endpoint.identification.algorithm=
+ssl.truststore.type=PKCS12
+ssl.truststore.location=/tmp/env-keystore1pkcs12
+ssl.truststore.password=<random password>
+ssl.keystore.type=PKCS12
+ssl.keystore.location=/tmp/env-keystore2pkcs12
+ssl.keystore.password=<random password>
 """,
+        compared="yes",
         is_run=True,
         warnings=("`kafka.ssl.endpoint.identification.algorithm` disables host name verification",),
     ),

@@ -20,6 +20,8 @@ class JvmConfiguration:
     url: str
     properties: str
     """In the format of Java's ``Properties``, as documented; the names may have the prefix ``kafka.``."""
+    compared: str = ""
+    """What was compared with the page, or with its source in a repository of the vendor. Empty: nothing was."""
     spark: Mapping[str, str] = field(default_factory=dict)
     """Properties of Spark's configuration."""
     environment: Mapping[str, str] = field(default_factory=dict)

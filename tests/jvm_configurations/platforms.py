@@ -15,18 +15,13 @@ _AZURE_DATABRICKS: Final = (
     "https://learn.microsoft.com/azure/databricks/connect/streaming/kafka/authentication",
 )
 _STRIMZI: Final = ("Strimzi: Deploying and Managing", "https://strimzi.io/docs/operators/latest/deploying")
-_KAFKA: Final = ("Apache Kafka: Authentication using SASL", "https://kafka.apache.org/documentation/#security_sasl")
-_KAFKA_OAUTH: Final = (
-    "Apache Kafka: JwtBearerJwtRetriever",
-    "https://kafka.apache.org/41/javadoc/org/apache/kafka/common/security/oauthbearer/JwtBearerJwtRetriever.html",
+_KAFKA: Final = (
+    "Apache Kafka: Authentication using SASL",
+    "https://kafka.apache.org/41/security/authentication-using-sasl",
 )
 _SPARK: Final = (
     "Spark: Structured Streaming + Kafka Integration Guide",
     "https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html#security",
-)
-_CLOUDERA: Final = (
-    "Cloudera: How to configure clients, part 1: Kerberos",
-    "https://blog.cloudera.com/how-to-configure-clients-to-connect-to-apache-kafka-clusters-securely-part-1-kerberos/",
 )
 
 
@@ -45,11 +40,12 @@ security.protocol=SASL_SSL
 sasl.mechanism=GSSAPI
 sasl.kerberos.service.name=kafka
 """,
+        compared="yes",
         is_run=True,
         needs="the extra `kerberos`",
     ),
     documented(
-        _KAFKA_OAUTH,
+        _KAFKA,
         "Apache Kafka: OAuth with a signed assertion",
         r"""
 bootstrap.servers=broker.example.com:9093
@@ -64,6 +60,7 @@ sasl.oauthbearer.scope=my-application-scope
 sasl.oauthbearer.token.endpoint.url=https://example.com/oauth2/v1/token
 sasl.mechanism=OAUTHBEARER
 """,
+        compared="yes",
         is_run=True,
         environment={
             "PYSPARK_KAFKA_DIRECT_TOKEN_URLS": (
@@ -80,6 +77,7 @@ kafka.bootstrap.servers=host-1.example.com:9093
 kafka.security.protocol=SASL_SSL
 kafka.sasl.kerberos.service.name=kafka
 """,
+        compared="only the options of the JVMs",
         rejected="neither a keytab nor a ticket cache",
         spark={
             "spark.driver.extraJavaOptions": "-Djava.security.auth.login.config=/path/to/custom_jaas.conf",
@@ -92,6 +90,7 @@ kafka.sasl.kerberos.service.name=kafka
         r"""
 kafka.bootstrap.servers=host-1.example.com:9093
 """,
+        compared="yes; there, `--keytab` and `--principal`",
         needs="`enable(spark)`",
         spark={
             "spark.kerberos.keytab": "/path/to/alice.keytab",
@@ -105,15 +104,16 @@ kafka.bootstrap.servers=host-1.example.com:9093
         r"""
 kafka.bootstrap.servers=host-1.example.com:9093
 kafka.security.protocol=SASL_SSL
-kafka.ssl.truststore.location=/opt/cloudera/security/jks/truststore.jks
+kafka.ssl.truststore.location=/path/to/truststore.jks
 """,
+        compared="only the names; the page has no example",
         needs="`enable(spark)`",
         spark={
             "spark.kafka.clusters.production.auth.bootstrap.servers": "host-1.example.com:9093",
             "spark.kafka.clusters.production.target.bootstrap.servers.regex": "host-[0-9].example.com:9093",
             "spark.kafka.clusters.production.sasl.kerberos.service.name": "kafka",
             "spark.kafka.clusters.production.sasl.token.mechanism": "SCRAM-SHA-512",
-            "spark.kafka.clusters.production.ssl.truststore.location": "/opt/cloudera/security/jks/truststore.jks",
+            "spark.kafka.clusters.production.ssl.truststore.location": "/path/to/truststore.jks",
             "spark.kafka.clusters.production.ssl.truststore.password": "change-me",
             "spark.kafka.clusters.test.auth.bootstrap.servers": "test-1.example.com:9092",
             "spark.kafka.clusters.test.target.bootstrap.servers.regex": "test-1.example.com:9092",
@@ -121,33 +121,45 @@ kafka.ssl.truststore.location=/opt/cloudera/security/jks/truststore.jks
         },
     ),
     documented(
-        _CLOUDERA,
+        (
+            "Cloudera: Kerberos authentication using the ticket cache",
+            "https://docs.cloudera.com/cdf-datahub/7.3.1/streams-messaging-gs/topics/cdf-datahub-kafka-ticket-cache.html",
+        ),
         "Cloudera: Kerberos with a ticket cache",
         r"""
 bootstrap.servers=host-1.example.com:9093
 security.protocol=SASL_SSL
 sasl.mechanism=GSSAPI
 sasl.kerberos.service.name=kafka
-ssl.truststore.location=/opt/cloudera/security/jks/truststore.jks
+ssl.truststore.location=/var/lib/cloudera-scm-agent/agent-cert/cm-auto-global_truststore.jks
 sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true;
 """,
+        compared="yes",
         is_run=True,
         needs="the extra `kerberos`",
     ),
     documented(
-        _CLOUDERA,
-        "Cloudera: Kerberos with a keytab",
+        (
+            "Cloudera HDP: JAAS Configuration File for the Kafka Client",
+            "https://docs.cloudera.com/HDPDocuments/HDP3/HDP-3.0.0/authentication-with-kerberos/content/"
+            "kerberos_kafka_jaas_configuration_file_for_the_kafka_client.html",
+        ),
+        "Cloudera HDP: Kerberos with a keytab",
         r"""
 bootstrap.servers=host-1.example.com:9093
 security.protocol=SASL_SSL
 sasl.mechanism=GSSAPI
-sasl.kerberos.service.name=kafka
-ssl.truststore.location=/opt/cloudera/security/jks/truststore.jks
-sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true keyTab="/path/to/alice.keytab" \
-principal="alice@EXAMPLE.COM";
+sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required \
+  useKeyTab=true \
+  keyTab="/etc/security/keytabs/storm.service.keytab" \
+  storeKey=true \
+  useTicketCache=false \
+  serviceName="kafka" \
+  principal="storm@EXAMPLE.COM";
 """,
+        compared="only the login; there, it is in a JAAS file",
         is_run=True,
-        needs="the extra `kerberos`",
+        needs="the extra `kerberos`, and the login module of the JAAS file in `kafka.sasl.jaas.config`",
     ),
     documented(
         _STRIMZI,
@@ -161,6 +173,7 @@ password="generatedpassword";
 ssl.truststore.location=/tmp/ca.p12
 ssl.truststore.password=<truststore_password>
 """,
+        compared="only `sasl.jaas.config`",
         is_run=True,
     ),
     documented(
@@ -174,6 +187,22 @@ ssl.truststore.password=<truststore_password>
 ssl.keystore.location=/tmp/user.p12
 ssl.keystore.password=<keystore_password>
 """,
+        compared="yes",
+        is_run=True,
+    ),
+    documented(
+        _STRIMZI,
+        "Strimzi: mutual TLS with PEM values",
+        r"""
+bootstrap.servers=broker.example.com:9094
+security.protocol=SSL
+ssl.truststore.type=PEM
+ssl.truststore.certificates=<ca.crt_file_content>
+ssl.keystore.type=PEM
+ssl.keystore.certificate.chain=-----BEGIN CERTIFICATE-----\n<user_certificate_content>\n-----END CERTIFICATE-----
+ssl.keystore.key=-----BEGIN PRIVATE KEY-----\n<user_key_content>\n-----END PRIVATE KEY-----
+""",
+        compared="yes",
         is_run=True,
     ),
     documented(
@@ -197,6 +226,7 @@ sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginMo
   oauth.scope="example-scope" \
   oauth.audience="example-audience" ;
 """,
+        compared="yes",
         is_run=True,
     ),
     documented(

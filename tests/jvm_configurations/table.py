@@ -14,12 +14,13 @@ from tests.jvm_configurations.platforms import PLATFORMS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "coming-from-the-jvm-connector.md"
 CONFIGURATIONS: Final = (*CLOUDS, *PLATFORMS)
-_HEADER: Final = "| configuration | documentation | here | run |\n|---|---|---|---|\n"
+_HEADER: Final = "| configuration | documentation | compared | here | run |\n|---|---|---|---|---|\n"
 
 
 def table() -> str:
     return _HEADER + "".join(
-        f"| {each.name} | [{each.title}]({each.url}) | {each.result()} | {'yes' if each.is_run else ''} |\n"
+        f"| {each.name} | [{each.title}]({each.url}) | {each.compared or 'no'} | {each.result()} "
+        f"| {'yes' if each.is_run else ''} |\n"
         for each in CONFIGURATIONS
     )
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 BY_NAME = {each.name: each for each in CONFIGURATIONS}
 KEYTABS = {
-    "Cloudera: Kerberos with a keytab": ("/path/to/alice.keytab", "alice@EXAMPLE.COM"),
+    "Cloudera HDP: Kerberos with a keytab": ("/etc/security/keytabs/storm.service.keytab", "storm@EXAMPLE.COM"),
     "Apache Kafka: Kerberos": ("/etc/security/keytabs/kafka_client.keytab", "kafka-client-1@EXAMPLE.COM"),
 }
 
