@@ -26,6 +26,7 @@ _POSITION: Final = re.compile(r"-[0-9]")
 _OPTION: Final = re.compile(r"-[A-Za-z]|--[a-z-]+")
 
 COMMANDS: Final = {
+    "checkpoint": "show the offsets in the checkpoint of a streaming query",
     "consume": "print records of topics",
     "transactions": "show open transactions, and which one holds back readers",
 }

@@ -193,6 +193,7 @@ class OffsetSeq:
     version: str
     metadata: str
     sources: tuple[str | None, ...]  # without the names of v2
+    names: tuple[str, ...] = ()  # of the sources; v1 has none
 
 
 def parse_offset_seq(entry: str, location: str) -> OffsetSeq:
@@ -203,8 +204,12 @@ def parse_offset_seq(entry: str, location: str) -> OffsetSeq:
             f"{location} has version {version!r}, but only {OFFSET_LOG_V1} and {OFFSET_LOG_V2} are supported: leave "
             "spark.sql.streaming.offsetLog.formatVersion unchanged"
         )
-    offsets = [line.partition(":")[2] if version == OFFSET_LOG_V2 else line for line in lines[1:]]
-    return OffsetSeq(version, lines[0] if lines else "", tuple(None if line == NO_OFFSET else line for line in offsets))
+    offsets, names = lines[1:], []
+    if version == OFFSET_LOG_V2:
+        names = [line.partition(":")[0] for line in offsets]
+        offsets = [line.partition(":")[2] for line in offsets]
+    sources = tuple(None if line == NO_OFFSET else line for line in offsets)
+    return OffsetSeq(version, lines[0] if lines else "", sources, tuple(names))
 
 
 def _is_file_exists_error(error: BaseException) -> bool:

@@ -42,10 +42,20 @@ def flights(kafka: EmbeddedKafka, make_topic: MakeTopic) -> str:
     return topic
 
 
+@pytest.fixture
+def checkpoint(flights: str, tmp_path: Path) -> Path:
+    """The checkpoint of a query of the topic."""
+    for folder, lines in (("offsets", ["v1", "{}", f'{{"{flights}":{{"0":3,"1":4}}}}']), ("commits", ["v1", "{}"])):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "0").write_text("\n".join(lines))
+    return tmp_path
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_example(kafka: EmbeddedKafka, flights: str, example: str) -> None:
+def test_example(kafka: EmbeddedKafka, flights: str, checkpoint: Path, example: str) -> None:
     pattern = re.escape(flights)
     text = example.replace("localhost:9092", kafka.bootstrap_servers).replace("'fli.*'", f"'{pattern}'")
+    text = text.replace("flights.checkpoint", str(checkpoint))
     arguments = shlex.split(re.sub(r"\bflights\b", flights, text))
     program = "import sys; from pyspark_kafka_direct.cli.main import main; sys.exit(main())"
     done = subprocess.run(
@@ -58,7 +68,9 @@ def test_example(kafka: EmbeddedKafka, flights: str, example: str) -> None:
         )
         return
     assert (done.returncode, done.stderr) == (0, "")
-    if arguments[0] == "consume":
+    if arguments[0] == "checkpoint":
+        assert f"{flights}-1" in done.stdout
+    elif arguments[0] == "consume":
         assert 3 <= done.stdout.count("UA") <= 20, done.stdout
     else:
         assert done.stdout or "--json" in arguments

@@ -1,0 +1,115 @@
+"""The checkpoint of a streaming query, read with pyarrow's file systems: no Spark is needed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
+from pyspark_kafka_direct.offsets import partition_offsets_from_json
+from pyspark_kafka_direct.producer.file_systems import masked_repr, open_file_system
+from pyspark_kafka_direct.spark.checkpoint_files import parse_offset_seq
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+_MAX_FILE_BYTES: Final = 64 << 20  # of an entry: a million partitions have about 20 MB
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBatch:
+    """An entry of the offset log."""
+
+    time_ms: int | None  # when it was planned, in ms since 1970
+    watermark_ms: int | None
+    sources: Mapping[str, Mapping[TopicPartition, int]]  # the end offsets of each Kafka source, by its name or number
+
+
+class QueryCheckpoint:
+    """A checkpoint, whose files Spark may change meanwhile.
+
+    Attributes:
+        planned: The ids of the batches in the offset log, in order.
+        committed: The ids of the batches in the commit log, in order.
+        has_state: Whether the query has state, as aggregations and joins do.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        uri = location if "://" in location or location.startswith("file:") else str(Path(location).absolute())
+        self._files, self._path = open_file_system(uri)
+        self.committed = self._batch_ids("commits")  # before the planned ones, so that each of them is planned
+        self.planned = self._batch_ids("offsets")
+        if not self.planned:
+            raise OptionError(
+                f"{masked_repr(location)} has no batch in a folder offsets; name the checkpointLocation of a query "
+                "that has started"
+            )
+        self.has_state = bool(self._names("state"))
+
+    @property
+    def query_id(self) -> str | None:
+        """The id of the query, which it keeps over restarts."""
+        metadata = json.loads(self._read("metadata") or "{}")
+        return str(metadata.get("id")) if isinstance(metadata, dict) and "id" in metadata else None
+
+    @lru_cache(maxsize=1000)  # noqa: B019 (a command ends soon)
+    def batch(self, batch_id: int) -> PlannedBatch:
+        """Return an entry of the offset log.
+
+        Raises:
+            InvalidOffsetsError: The entry does not exist or is invalid.
+        """
+        name = f"offsets/{batch_id}"
+        text = self._read(name)
+        if text is None:
+            raise InvalidOffsetsError(f"{masked_repr(self._location)} has no longer the file {name}; run it again")
+        entry = parse_offset_seq(text.removesuffix("\n"), name)
+        names = entry.names or tuple(map(str, range(len(entry.sources))))
+        sources = {name: _kafka_offsets(line) for name, line in zip(names, entry.sources, strict=True)}
+        metadata = _json_object(entry.metadata)
+        return PlannedBatch(
+            metadata.get("batchTimestampMs"),
+            metadata.get("batchWatermarkMs"),
+            {name: offsets for name, offsets in sources.items() if offsets is not None},
+        )
+
+    def _batch_ids(self, folder: str) -> list[int]:
+        return sorted(int(name) for name in self._names(folder) if name.isascii() and name.isdecimal())
+
+    def _names(self, folder: str) -> list[str]:
+        from pyarrow import fs
+
+        selector = fs.FileSelector(f"{self._path}/{folder}", allow_not_found=True)
+        return [each.base_name for each in self._files.get_file_info(selector)]
+
+    def _read(self, name: str) -> str | None:
+        try:
+            with self._files.open_input_stream(f"{self._path}/{name}") as file:
+                data: bytes = file.read(_MAX_FILE_BYTES + 1)
+        except FileNotFoundError:
+            return None
+        if len(data) > _MAX_FILE_BYTES:
+            raise InvalidOffsetsError(f"{masked_repr(self._location)}: the file {name} is larger than 64 MiB")
+        return data.decode("utf-8", errors="replace")
+
+
+def _kafka_offsets(line: str | None) -> Mapping[TopicPartition, int] | None:
+    """Return the offsets of a source, or None if it is not a Kafka source, or has none yet."""
+    try:
+        return None if line is None else partition_offsets_from_json(line)
+    except InvalidOffsetsError:
+        return None
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}

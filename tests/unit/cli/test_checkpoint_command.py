@@ -1,0 +1,94 @@
+"""``kafka-direct checkpoint show`` on checkpoints in the formats of Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_kafka_direct.cli.main import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+METADATA = '{"batchWatermarkMs":1700000000000,"batchTimestampMs":1700000001000,"conf":{}}'
+
+
+def write(checkpoint: Path, batch: int, *sources: str, version: str = "v1", commit: bool = True) -> None:
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(parents=True, exist_ok=True)
+    (checkpoint / "metadata").write_text('{"id":"3fa1c1a5"}')
+    (checkpoint / f"offsets/{batch}").write_text("\n".join([version, METADATA, *sources]))
+    (checkpoint / f"offsets/.{batch}.crc").write_bytes(b"\0")
+    if commit:
+        (checkpoint / f"commits/{batch}").write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[tuple[object, ...]]:
+    assert main(["checkpoint", "show", *arguments, "--json"]) == 0
+    return [tuple(json.loads(line).values()) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_the_last_batches_of_two_topics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, 9, '{"a":{"0":1},"b":{"1":4}}')
+    write(tmp_path, 10, '{"a":{"0":3},"b":{"1":4}}')
+    write(tmp_path, 11, '{"a":{"0":7,"1":2},"b":{"1":4}}', commit=False)
+    time = "2023-11-14T22:13:21Z"
+    of_10 = [
+        (10, "committed", time, "0", "a-0", 1, 3, 2),
+        (10, "committed", time, "0", "b-1", 4, 4, 0),
+    ]
+    of_11 = [
+        (11, "unfinished", time, "0", "a-0", 3, 7, 4),
+        (11, "unfinished", time, "0", "a-1", None, 2, None),
+        (11, "unfinished", time, "0", "b-1", 4, 4, 0),
+    ]
+    assert rows(capsys, str(tmp_path)) == of_10 + of_11
+    assert rows(capsys, f"file://{tmp_path}", "--batches", "3")[2:] == of_10 + of_11
+    assert main(["checkpoint", "show", str(tmp_path)]) == 0
+    summary, _, table = capsys.readouterr().out.partition("\n\n")
+    assert dict(line.split("  ", 1) for line in summary.splitlines()) == {
+        "query id": "         3fa1c1a5",
+        "committed batches": "9 to 10",
+        "unfinished batch": " 11",
+        "watermark": "        2023-11-14T22:13:20Z",
+        "state": "            no",
+    }
+    assert table.splitlines()[0].split() == ["BATCH", "STATE", "TIME", "SOURCE", "PARTITION", "START", "END", "OFFSETS"]
+
+
+def test_named_sources_and_sources_of_other_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "0").mkdir()
+    write(tmp_path, 0, 'orders:{"a":{"0":1}}', "rate:5", 'late:{"b":{"0":2}}', version="v2")
+    write(tmp_path, 1, 'late:{"b":{"0":5}}', 'orders:{"a":{"0":1}}', "rate:-", version="v2")
+    assert [each[3:] for each in rows(capsys, str(tmp_path))] == [
+        ("late", "b-0", 2, 5, 3),
+        ("orders", "a-0", 1, 1, 0),
+    ]
+    write(tmp_path, 2, "rate:6", version="v2")
+    assert main(["checkpoint", "show", str(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    assert "state              yes" in output
+    assert "No source of these batches is a Kafka source." in output
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("{}", "has no batch in a folder offsets; name the checkpointLocation of a query that has started"),
+        ("nowhere://user:hunter2@host/x", "cannot be opened"),
+    ],
+)
+def test_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str], location: str, message: str) -> None:
+    assert main(["checkpoint", "show", location.format(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "hunter2" not in error
+
+
+def test_an_unknown_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, 0, "{}", version="v3")
+    assert main(["checkpoint", "show", str(tmp_path)]) == 3
+    assert "offsets/0 has version 'v3'" in capsys.readouterr().err
