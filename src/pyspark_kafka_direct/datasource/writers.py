@@ -169,8 +169,9 @@ def _task_options(
     if starting and login is not None:
         from pyspark_kafka_direct.client.deadline import Deadline
         from pyspark_kafka_direct.client.security.token_login import wait_for_token
+        from pyspark_kafka_direct.client.system import SYSTEM
 
-        wait_for_token(login, Deadline.after(settings.connection.connect_timeout_ms / 1000))
+        wait_for_token(login, Deadline.after(settings.connection.connect_timeout_ms / 1000, system=SYSTEM))
     return {
         "connection": settings.connection,
         "produce": settings.produce,
