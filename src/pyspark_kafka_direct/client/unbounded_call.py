@@ -52,8 +52,12 @@ class UnboundedCalls(Generic[_T]):
                     return None if started is None else started.result
                 if started is None and len(calls) < _MAX_THREADS:
                     started = _ThreadCall(function, self._completed, self._system.monotonic())
-                    self._system.start_thread(started.run, self._thread_name)  # may fail; then no call is running
                     calls.append(started)
+                    try:
+                        self._system.start_thread(started.run, self._thread_name)
+                    except RuntimeError:  # as in `run_with_timeout`: at exit (Python 3.12), or too many threads
+                        started.run()  # without a timeout
+                        continue
                 has_timed_out = not self._system.wait(self._completed, deadline.remaining())
 
 

@@ -299,28 +299,18 @@ def test_a_kdc_that_does_not_respond_closes_no_connections(
 
 
 def test_a_process_without_threads_for_a_login(kdc: FakeKdc, kerberos: KerberosSettings) -> None:
-    system = FewThreadsSystem()
-
-    def log_in_now() -> None:
-        start_exchange(kerberos, "broker-1", Deadline.after(60, system=system), BROKER)
-
-    for _ in range(3):
-        with pytest.raises(RuntimeError, match="can't start new thread"):
-            log_in_now()
-    system.has_threads = True
-    log_in_now()
+    """As at its exit, when a producer sends its last records."""
+    system = NoThreadsSystem()
+    start_exchange(kerberos, "broker-1", Deadline.after(60, system=system), BROKER)
+    start_exchange(kerberos, "broker-2", Deadline.after(60, system=system), BROKER)
+    assert len(kdc.logins) == 1
 
 
-class FewThreadsSystem(RealSystem):
-    """The machine, without threads at first."""
-
-    def __init__(self) -> None:
-        self.has_threads = False
+class NoThreadsSystem(RealSystem):
+    """The machine, without threads."""
 
     def start_thread(self, run: Callable[[], None], name: str) -> None:
-        if not self.has_threads:
-            raise RuntimeError("can't start new thread")
-        super().start_thread(run, name)
+        raise RuntimeError("can't start new thread")
 
 
 def test_a_login_that_ends_after_another_one_is_not_used(kdc: FakeKdc, tmp_path: Path) -> None:
