@@ -21,7 +21,6 @@ from pyspark_kafka_direct.options.registry_settings import (
     RegistrySettings,
 )
 from pyspark_kafka_direct.options.security_settings import (
-    NO_SECRET,
     ClientCredentials,
     EndpointTokens,
     FileTokens,
@@ -292,24 +291,20 @@ def _parse_bearer(parsed: ParsedConfig, security: SecuritySettings, tls: TlsSett
 
 
 def _parse_endpoint(parsed: ParsedConfig, tls: TlsSettings) -> EndpointTokens | FileTokens:
-    url, client_id = parsed.get_string(_ENDPOINT), parsed.get_string(f"{_BEARER}client.id")
-    client_secret = parsed.get_secret(f"{_BEARER}client.secret")
-    needs_client = urlsplit(url or "").scheme != "file"  # a file contains a token
-    for name, value, is_needed in (
-        (_ENDPOINT, url, True),
-        (f"{_BEARER}client.id", client_id, needs_client),
-        (f"{_BEARER}client.secret", client_secret, needs_client),
-    ):
-        if is_needed and not value:
-            raise OptionError(f"{parsed.name_of(name)} is missing; the endpoint of tokens needs it")
-    name = parsed.name_of(_ENDPOINT)
-    url_parts = parse_token_url(url or "", name, parsed.name_of(f"{_BEARER}client.secret"))
-    if url_parts.scheme == "file":
+    url, name = parsed.get_string(_ENDPOINT), parsed.name_of(_ENDPOINT)
+    if not url:
+        raise _missing_for_endpoint(name)
+    url_parts = parse_token_url(url, name, parsed.name_of(f"{_BEARER}client.secret"))
+    if url_parts.scheme == "file":  # contains a token
         return FileTokens(unquote(url_parts.path), url_option=name)
+    client_id, client_secret = parsed.get_string(f"{_BEARER}client.id"), parsed.get_secret(f"{_BEARER}client.secret")
+    if not client_id or not client_secret:
+        missing = "client.secret" if client_id else "client.id"
+        raise _missing_for_endpoint(parsed.name_of(f"{_BEARER}{missing}"))
     timeout = "schema.registry.http.read.timeout.ms"
     return EndpointTokens(
-        url or "",
-        ClientCredentials(client_id or "", client_secret or NO_SECRET),
+        url,
+        ClientCredentials(client_id, client_secret),
         scope=parsed.get_string(f"{_BEARER}scope") or None,
         tls=tls,
         connect_timeout_ms=parsed.get_int(timeout),
@@ -318,6 +313,10 @@ def _parse_endpoint(parsed: ParsedConfig, tls: TlsSettings) -> EndpointTokens | 
         timeout_options=timeout,
         ca_advice=f"set its CA in {REGISTRY_PREFIX}ssl.truststore.certificates, with that of the registry",
     )
+
+
+def _missing_for_endpoint(name: str) -> OptionError:
+    return OptionError(f"{name} is missing; the endpoint of tokens needs it")
 
 
 def _header_value(parsed: ParsedConfig, name: str) -> str:

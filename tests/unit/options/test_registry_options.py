@@ -189,6 +189,8 @@ def test_tls() -> None:
         ({"bearer.auth.client.id": "me"}, "schema.registry.bearer.auth.issuer.endpoint.url is missing"),
         ({**OAUTH, "bearer.auth.client.secret": ""}, "bearer.auth.client.secret is missing"),
         ({**OAUTH, "bearer.auth.issuer.endpoint.url": "http://idp/token"}, "must be an https: URL"),
+        ({**OAUTH, "bearer.auth.issuer.endpoint.url": "https://["}, "is not a valid URL"),
+        ({**OAUTH, "bearer.auth.issuer.endpoint.url": "https://me:hunter2@\u2100.example/"}, "is not a valid URL"),
         (
             {"bearer.auth.credentials.source": "SASL_OAUTHBEARER_INHERIT"},
             "SASL_OAUTHBEARER_INHERIT needs kafka.sasl.mechanism=OAUTHBEARER",
