@@ -24,7 +24,8 @@ GUARDED: dict[tuple[str, str, str], str] = {
     ("client/connection_pool.py", "ConnectionPool", "_lock"): "_closed _failures _idle",
     ("client/producer_state.py", "IdleProducerPool", "_lock"): "_idle",
     ("client/security/oauth_login.py", "_TokenCache", "_lock"): (
-        "_cached _refresh_at _is_refresh_failing _calls _new_or_valid_token _request"
+        "_cached _refresh_at _refresh_at_monotonic _is_refresh_failing _calls _is_refresh_due _new_or_valid_token "
+        "_refresh_after _request"
     ),
     ("client/unbounded_call.py", "UnboundedCalls", "_completed"): "_abandoned",
     ("client/security/kerberos_login.py", "_KerberosLogin", "_lock"): "_current _renew_at _has_warned _log_in _renew",
@@ -85,6 +86,10 @@ WITHOUT_LOCK: dict[tuple[str, str], tuple[str, str]] = {
         "each reads one reference once, and the containers are replaced, not changed",
     ),
     ("client/connection_pool.py", "ConnectionPool"): ("_failures_of._failures", "one lookup is atomic"),
+    ("client/security/oauth_login.py", "_TokenCache"): (
+        "_limit._cached token._cached",
+        "each reads one reference: a token does not change",
+    ),
     ("consumer/background.py", "BackgroundTasks"): (
         "close._completed*2 run_callbacks._completed close_after_fork._signal fileno._signal",
         "``close`` empties what no thread extends any more; after a fork, the lock may be held forever",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import jwt
@@ -14,9 +16,10 @@ from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken
+    from pyspark_kafka_direct.client.system import Condition
     from pyspark_kafka_direct.options.security_settings import OAuthSettings
 
 HOUR = 3600.0
@@ -30,6 +33,28 @@ class SetClock(FakeTimeSystem):
 
     def wall_time(self) -> float:
         return self.now + self.ahead
+
+
+class HangingThreads(FakeTimeSystem):
+    """While it hangs, no new thread runs, and waits for them end at the deadline when they are released."""
+
+    is_hanging = False
+
+    def __init__(self, now: float) -> None:
+        super().__init__(now)
+        self.is_waiting = threading.Event()
+        self.is_released = threading.Event()
+
+    def start_thread(self, run: Callable[[], None], name: str) -> None:
+        if not self.is_hanging:
+            super().start_thread(run, name)
+
+    def wait(self, condition: Condition, seconds: float | None) -> bool:
+        if not self.is_hanging:
+            return super().wait(condition, seconds)
+        self.is_waiting.set()
+        self.is_released.wait(120)
+        return False
 
 
 @pytest.fixture
@@ -83,3 +108,21 @@ def test_a_lifetime_may_be_shorter_than_that_in_the_token(endpoint: Endpoint) ->
     token = jwt.encode({"sub": "me", "exp": int(time.time() + HOUR)}, "a secret of 32 characters or more")
     endpoint.add_response(200, {"access_token": token, "expires_in": 60})
     assert token_of(endpoint.settings(), FakeTimeSystem(now=1e9)).expires_at == 1e9 + 60
+
+
+def test_logins_use_a_valid_token_while_another_one_waits_for_a_refresh(endpoint: Endpoint) -> None:
+    """A login with less time than the refresh takes would fail although its token is valid."""
+    endpoint.add_response(200, {"access_token": "t1", "expires_in": HOUR})
+    oauth, system = endpoint.settings(), HangingThreads(now=1e9)
+    assert token_of(oauth, system).value.reveal() == "t1"
+    system.now += 0.9 * HOUR
+    system.is_hanging = True
+    with ThreadPoolExecutor(1) as threads:
+        refresh = threads.submit(token_of, oauth, system)
+        assert system.is_waiting.wait(120)
+        try:
+            assert retrieve_token(oauth, Deadline.after(0.2, system=system), "broker:9092").value.reveal() == "t1"
+            assert not refresh.done()
+        finally:
+            system.is_released.set()
+        assert refresh.result(120).value.reveal() == "t1"

@@ -143,7 +143,10 @@ class _TokenCache:
         self._calls: UnboundedCalls[OAuthBearerToken] = UnboundedCalls(system, "pyspark-kafka-direct-token")
 
     def token(self, deadline: Deadline, broker: str) -> OAuthBearerToken:
-        if not self._system.acquire(self._lock, max(deadline.remaining(), 0.001)):
+        if not self._system.acquire(self._lock, max(self._limit(deadline).remaining(), 0.001)):
+            cached = self._cached
+            if cached is not None and self._valid_seconds(cached) > 0:
+                return cached  # while another thread requests a new one
             raise self._timeout_error(broker)
         try:
             if self._cached is None or self._is_refresh_due():
@@ -160,27 +163,33 @@ class _TokenCache:
         self._refresh_at = self._system.wall_time() + seconds
         self._refresh_at_monotonic = self._system.monotonic() + seconds
 
+    def _valid_seconds(self, token: OAuthBearerToken | None) -> float:
+        """Return how long a token remains valid: 0 without one, or if its expiry is unknown."""
+        if token is None or token.expires_at is None:
+            return 0.0
+        return max(token.expires_at - self._system.wall_time(), 0.0)
+
+    def _limit(self, deadline: Deadline) -> Deadline:
+        """Return until when to wait for a new token: with a valid one, half of the time remains for the login."""
+        has_valid_token = self._valid_seconds(self._cached) > 0
+        return deadline.limited_to(deadline.remaining() / 2) if has_valid_token else deadline
+
     def _new_or_valid_token(self, cached: OAuthBearerToken | None, deadline: Deadline, broker: str) -> OAuthBearerToken:
         """Return a new token, or the cached one if it is valid and the source fails."""
-        valid_until = cached.expires_at if cached is not None and cached.expires_at is not None else 0.0
-        has_valid_token = self._system.wall_time() < valid_until
-        # With a valid token, half of the time remains for the login.
-        limit = deadline.limited_to(deadline.remaining() / 2) if has_valid_token else deadline
         try:
-            token = self._request(limit, broker)
+            token = self._request(self._limit(deadline), broker)
         except KafkaDirectError as error:
-            if cached is None or not has_valid_token:
+            valid_seconds = self._valid_seconds(cached)
+            if cached is None or not valid_seconds:
                 raise
             if not self._is_refresh_failing:
                 _log.warning("No new token, so logins use the current one until it expires: %s", error)
             self._is_refresh_failing = True
-            pause = _REFRESH_RETRY_SECONDS if self._refresh_fraction else 0.0
-            self._refresh_after(min(pause, valid_until - self._system.wall_time()))
+            self._refresh_after(min(_REFRESH_RETRY_SECONDS if self._refresh_fraction else 0.0, valid_seconds))
             return cached
         self._is_refresh_failing = False
         # A token without an expiry time is requested each time.
-        lifetime = 0.0 if token.expires_at is None else token.expires_at - self._system.wall_time()
-        self._refresh_after(max(lifetime, 0.0) * self._refresh_fraction)
+        self._refresh_after(self._valid_seconds(token) * self._refresh_fraction)
         return token
 
     def _request(self, deadline: Deadline, broker: str) -> OAuthBearerToken:
