@@ -241,6 +241,8 @@ def test_options_without_effect_cause_a_warning(option: str) -> None:
     ("jaas", "expected"),
     [
         (f'awsRoleARN="{ARN}"', "has no option awsRoleARN; did you mean 'awsRoleArn'?"),
+        (f'AwsRoleArn="{ARN}"', "has no option AwsRoleArn; did you mean 'awsRoleArn'?"),
+        (f'AWSROLEARN="{ARN}"', "has no option AWSROLEARN; did you mean 'awsRoleArn'?"),
         ('awsRoleArn="reader"', "awsRoleArn must be an ARN such as arn:aws:iam::123456789012:role/x"),
         (f'awsRoleArn="{ARN}" awsRoleSessionName="a b"', "awsRoleSessionName must be 2 to 64 letters"),
         (f'awsRoleArn="{ARN}" awsRoleExternalId="a\\nb"', "awsRoleExternalId must be 2 to 1224 letters"),
