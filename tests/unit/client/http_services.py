@@ -33,6 +33,7 @@ Response = tuple[int, str]
 class HttpService:
     def __init__(self, respond: Callable[[Request], Response], content_type: str = "application/json") -> None:
         self.requests: list[Request] = []
+        self.respond = respond
         service = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -40,7 +41,7 @@ class HttpService:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
                 request = Request(self.command, self.path, dict(self.headers), body)
                 service.requests.append(request)
-                status, text = respond(request)
+                status, text = service.respond(request)
                 self.send_response(status)
                 self.send_header("Content-Type", content_type)
                 self.send_header("Content-Length", str(len(text)))

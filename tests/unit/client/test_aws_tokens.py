@@ -21,9 +21,10 @@ import botocore.auth
 import pytest
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 from tests.unit.client.fake_systems import FakeTimeSystem
-from tests.unit.client.http_services import HttpService, Request, SecurityTokenService
+from tests.unit.client.http_services import HttpService, Request, Response, SecurityTokenService
 
 from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.security import aws_tokens
 from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError, KafkaDirectError, OptionError
@@ -413,3 +414,35 @@ def test_sts_is_requested_in_its_region_through_the_proxy_of_the_environment(
         message = token_error(source, f"b-1.kafka.{region}.amazonaws.com:9098").message
     assert [(request.method, request.target) for request in proxy.requests] == [("CONNECT", endpoint)]
     assert "ProxyConnectionError" in message
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "renewal"])
+def test_a_login_does_not_wait_for_an_earlier_request_to_sts(
+    is_first: bool, sts: SecurityTokenService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """botocore's credentials have a lock, which a request that hangs holds."""
+    monkeypatch.setattr(aws_tokens, "_STS_TIMEOUT_SECONDS", 300)
+    system, ended, respond = RealSystem(), threading.Event(), sts._respond_to
+    hung = 1 if is_first else 2
+
+    def log_in(seconds: float) -> OAuthBearerToken:
+        return retrieve_token(OAuthSettings(WITH_ROLE), Deadline.after(seconds, system=system), BROKER)
+
+    def respond_late(request: Request) -> Response:
+        if len(sts.requests) == hung:
+            ended.wait(120)
+        return respond(request)
+
+    monkeypatch.setattr(sts, "respond", respond_late)
+    try:
+        if not is_first:
+            sts.lifetime = 25  # the keys are renewed at once
+            log_in(SECONDS)
+        with pytest.raises(BrokerTimeoutError):
+            log_in(0.5)
+        assert len(sts.requests) == hung
+        sts.lifetime = 3600.0
+        assert log_in(60.0)
+        assert len(sts.requests) == hung + 1
+    finally:
+        ended.set()

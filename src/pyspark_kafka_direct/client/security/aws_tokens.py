@@ -48,10 +48,14 @@ def aws_token_retriever(source: AwsTokens) -> TokenRetriever:
     def retrieve(deadline: Deadline) -> OAuthBearerToken:
         with _aws_errors(source, deadline.system):
             # Keys of files and variables are read each time, because another program may replace them.
-            credentials = refreshable[0] if refreshable else _load_credentials(source)
-            if hasattr(credentials, "refresh_needed") and not refreshable:
-                refreshable.append(credentials)
+            # Those that renew themselves have a lock, so no other thread has them until they are renewed.
+            try:
+                credentials = refreshable.pop()
+            except IndexError:
+                credentials = _load_credentials(source)
             keys = credentials.get_frozen_credentials()
+            if hasattr(credentials, "refresh_needed"):
+                refreshable[:] = [credentials]
             if source.log_identity:
                 _log_identity(source, keys)
             return _signed_token(keys, source.region, _lifetime(credentials))
