@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import time
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.client.certified_keys import CLIENT, DAY, NOW
 
-from pyspark_kafka_direct.client.security.keystore import read_pem
+from pyspark_kafka_direct.client.security.keystore import read_pem, with_leaf_first
 
 BODY = base64.b64encode(bytes(range(100))).decode()
 LINES = "\n".join([BODY[:64], BODY[64:128], BODY[128:]])
@@ -82,3 +88,18 @@ def test_text_with_many_unfinished_blocks_is_read_in_linear_time() -> None:
     started = time.process_time()
     assert read_pem("-----BEGIN A-----x" * 200_000) == []
     assert time.process_time() - started < 120  # in quadratic time, it takes hours
+
+
+@pytest.mark.slow
+def test_a_long_chain_is_sorted_in_linear_time() -> None:
+    """A file of 16 MiB has 40,000 certificates. No deadline interrupts their sort."""
+    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, str(number))]) for number in range(12_001)]
+    builder = x509.CertificateBuilder(None, None, CLIENT.key.public_key(), 1).not_valid_before(NOW)
+    builder = builder.not_valid_after(NOW + DAY)
+    chain = [
+        builder.subject_name(subject).issuer_name(issuer).sign(CLIENT.key, hashes.SHA256()).public_bytes(Encoding.PEM)
+        for subject, issuer in itertools.pairwise(names)
+    ]
+    started = time.process_time()
+    assert with_leaf_first(b"".join(reversed(chain))) == b"".join(chain)
+    assert time.process_time() - started < 8

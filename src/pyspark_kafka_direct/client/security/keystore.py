@@ -407,10 +407,12 @@ def _lines_of_64(base64_text: str) -> str:
 def _certificate_chain(leaf: Any, other_certificates: list[Any]) -> list[Any]:
     # A store has certificates in any order; TLS 1.2 requires that each is followed by its issuer (RFC 5246, 7.4.2).
     chain = [leaf]
-    remaining = [certificate for certificate in other_certificates if certificate != leaf]
-    while issuer := next((candidate for candidate in remaining if candidate.subject == chain[-1].issuer), None):
-        chain.append(issuer)
-        remaining.remove(issuer)
+    remaining: dict[Any, list[Any]] = {}  # by subject, the last one first
+    for certificate in reversed(other_certificates):
+        if certificate != leaf:
+            remaining.setdefault(certificate.subject, []).append(certificate)
+    while candidates := remaining.get(chain[-1].issuer):
+        chain.append(candidates.pop())
     return chain
 
 
