@@ -45,6 +45,13 @@ _NAMES: Final = (_SERVERS, TARGET_PROPERTY, _PROTOCOL, _SERVICE, _MECHANISM, *_T
 _PROTOCOLS: Final = ("SASL_SSL", "SASL_PLAINTEXT", "SSL")  # with another one, Spark obtains no token either
 _MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _LOGIN_SETTINGS: Final = frozenset({"sasl.jaas.config", "sasl.username", "sasl.kerberos.keytab", "oauthTokenProvider"})
+# Secrets that Spark does not mask by default, in its UI and its event log.
+_SHOWN_SECRETS: Final = (
+    "ssl.keystore.key",
+    "sasl.oauthbearer.assertion.private.key.pem",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+)
+_REDACTION_PROPERTY: Final = "spark.redaction.regex"
 _KEYTABS: Final = ("spark.kerberos.keytab", "spark.yarn.keytab")  # the second are the names before Spark 3
 _PRINCIPALS: Final = ("spark.kerberos.principal", "spark.yarn.principal")
 _KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
@@ -121,6 +128,13 @@ def _parse_cluster(
         params |= _kerberos_login(properties, settings.get(_SERVICE, "kafka"))
     parsed = parse_config(params | given, api="log", source=ConfigSource.PARAMETER)
     warnings += [f"{prefix}kafka.*: {warning}" for warning in parsed.warnings]
+    if _REDACTION_PROPERTY not in properties:
+        warnings += [
+            f"{prefix}kafka.{parsed.given_names[name]} is shown by Spark's UI and event log; use a file, or set "
+            f"{_REDACTION_PROPERTY}"
+            for name in _SHOWN_SECRETS
+            if name in parsed.given_names
+        ]
     connection = parse_connection(parsed, warnings)
     if connection.security.sasl is not None and connection.security.sasl.delegation_token:
         raise OptionError(

@@ -293,3 +293,18 @@ def test_the_old_names_of_sparks_switch(name: str) -> None:
     assert parse_token_clusters(cluster | old, "app", []) == ()
     new = {"spark.security.credentials.kafka.enabled": "true"}
     assert len(parse_token_clusters(cluster | old | new, "app", [])) == 1
+
+
+def test_secrets_that_sparks_ui_shows_are_warned_of() -> None:
+    """Spark masks properties whose names or values contain "password", "secret" or "token", but no private keys."""
+    key = "-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----"
+    settings = {"auth.bootstrap.servers": "a:1", "security.protocol": "SSL", "kafka.ssl.keystore.type": "PEM"}
+    settings |= {"kafka.ssl.keystore.key": key, "kafka.ssl.keystore.certificate.chain": "-----BEGIN CERTIFICATE-----"}
+    properties = {f"spark.kafka.clusters.main.{name}": value for name, value in settings.items()}
+    warnings: list[str] = []
+    parse_token_clusters(properties, "app", warnings)
+    (warning,) = warnings
+    assert "main.kafka.ssl.keystore.key is shown by Spark's UI and event log" in warning
+    assert "spark.redaction.regex" in warning
+    parse_token_clusters(properties | {"spark.redaction.regex": "(?i)password|keystore[.]key"}, "app", warnings)
+    assert len(warnings) == 1
