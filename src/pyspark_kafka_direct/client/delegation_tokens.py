@@ -40,6 +40,11 @@ _BROKERS_DEFAULT: Final = -1  # of the lifetime, and of the period of a renewal
 _MIN_PERIOD_MS: Final = 1000
 _MAX_TOKEN_LENGTH: Final = 1024  # of the id and of the HMAC, which have 22 characters and 64 bytes
 
+
+class LostTokenError(BrokerError):
+    """A token cannot be renewed any more, so a new one has to replace it."""
+
+
 _REASONS: Final[Mapping[int, tuple[type[BrokerError], str]]] = {
     ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: (
         UnsupportedBrokerError,
@@ -54,9 +59,9 @@ _REASONS: Final[Mapping[int, tuple[type[BrokerError], str]]] = {
         AuthorizationError,
         "The principal may not create a delegation token for its owner",
     ),
-    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: (BrokerError, "The brokers do not have the delegation token any more"),
-    ErrorCode.DELEGATION_TOKEN_EXPIRED: (BrokerError, "The delegation token has expired"),
-    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: (BrokerError, "The principal may not renew the delegation token"),
+    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: (LostTokenError, "The brokers do not have the delegation token any more"),
+    ErrorCode.DELEGATION_TOKEN_EXPIRED: (LostTokenError, "The delegation token has expired"),
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: (LostTokenError, "The principal may not renew the delegation token"),
 }
 
 

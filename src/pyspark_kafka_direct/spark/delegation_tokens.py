@@ -9,14 +9,19 @@ deletes its folder with the application. The last tokens expire later.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection_pool import ConnectionPool
-from pyspark_kafka_direct.client.delegation_tokens import create_delegation_token, renew_delegation_token
+from pyspark_kafka_direct.client.delegation_tokens import (
+    LostTokenError,
+    create_delegation_token,
+    renew_delegation_token,
+)
 from pyspark_kafka_direct.client.system import SYSTEM
-from pyspark_kafka_direct.errors import BrokerError, KafkaDirectError, TransientBrokerError
+from pyspark_kafka_direct.errors import KafkaDirectError, TransientBrokerError
 from pyspark_kafka_direct.options.option_messages import warn_once
 from pyspark_kafka_direct.options.security_settings import DelegationToken, TokenState
 from pyspark_kafka_direct.options.token_cluster_parser import parse_token_clusters
@@ -177,14 +182,23 @@ class ClusterToken:
         return max(min(steps), self._retry_at)
 
     def _perform_steps(self, client: ClusterClient, deadline: Deadline) -> None:
+        """Perform what is due now; if some of it fails, raise the first error at the end."""
         now = self._system.wall_time()
         newest = self._newest
+        steps: list[Callable[[ClusterClient, Deadline], None]] = []
         # First the new token: queries may need it, and only tasks that run already need the others.
         if newest is None or now >= self._tokens[newest].replace_at:
-            self._create(client, deadline)
-        for token, lifetime in list(self._tokens.items()):
-            if now >= lifetime.renew_at:
-                self._renew(token, client, deadline)
+            steps.append(self._create)
+        due = [token for token, lifetime in self._tokens.items() if now >= lifetime.renew_at]
+        steps += [functools.partial(self._renew, token) for token in due]
+        errors: list[KafkaDirectError] = []
+        for step in steps:
+            try:
+                step(client, deadline)
+            except KafkaDirectError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _create(self, client: ClusterClient, deadline: Deadline) -> None:
         now = self._system.wall_time()  # before the broker's, so that the token is renewed rather too early
@@ -195,12 +209,10 @@ class ClusterToken:
         _log.info("created the delegation token %d of spark.kafka.clusters.%s", self._serial, self.name)
 
     def _renew(self, token: DelegationToken, client: ClusterClient, deadline: Deadline) -> None:
-        """Renew a token, or forget it if the brokers do not have it any more."""
+        """Renew a token, or replace it if it is lost. After other errors it stays valid, and the driver tries again."""
         try:
             expires_ms = renew_delegation_token(client, token.hmac, deadline)
-        except TransientBrokerError:
-            raise
-        except BrokerError as error:
+        except LostTokenError as error:
             _log.warning("cannot renew the delegation token of spark.kafka.clusters.%s: %s", self.name, error)
             del self._tokens[token]
             if not self._tokens:

@@ -11,8 +11,15 @@ import pytest
 from tests.settings import parse_client_params
 from tests.unit.client.fake_systems import FakeTimeSystem
 
-from pyspark_kafka_direct.client.delegation_tokens import CreatedToken
-from pyspark_kafka_direct.errors import AuthenticationError, BrokerError, BrokerUnreachableError
+from pyspark_kafka_direct.client.delegation_tokens import CreatedToken, LostTokenError
+from pyspark_kafka_direct.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    BrokerError,
+    BrokerUnreachableError,
+    TlsError,
+    UnsupportedBrokerError,
+)
 from pyspark_kafka_direct.options.security_settings import DelegationTokenLogin, Secret, TokenState
 from pyspark_kafka_direct.options.token_cluster_parser import TokenClusterConfig
 from pyspark_kafka_direct.options.token_clusters import TokenCluster
@@ -36,11 +43,15 @@ class Brokers:
     period: float = DAY
     lifetime: float = 7 * DAY
     error: KafkaDirectError | None = None
+    rejects_new_tokens: bool = False
+    unrenewable: str = ""  # the name of a token whose renewal fails
     expiries: dict[str, float] = field(default_factory=dict)
     ends: dict[str, float] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
 
     def create(self, *_: object) -> CreatedToken:
+        if self.rejects_new_tokens:
+            raise AuthorizationError("The principal may not create a delegation token.")
         self._receive("create")
         name = str(len(self.expiries))
         now = self.system.now
@@ -51,8 +62,10 @@ class Brokers:
     def renew(self, _: object, hmac: Secret, *__: object) -> int:
         self._receive("renew")
         name, now = hmac.reveal(), self.system.now
+        if name == self.unrenewable:
+            raise BrokerError("The server has an unexpected error.")
         if self.expiries.get(name, 0.0) <= now:
-            raise BrokerError("The delegation token has expired.")
+            raise LostTokenError("The delegation token has expired.")
         self.expiries[name] = min(now + self.period, self.ends[name])
         return round(self.expiries[name] * 1000)
 
@@ -176,6 +189,57 @@ def test_a_failed_renewal_keeps_the_token_and_logs_one_warning(
     application.run(120)
     assert application.state.token.serial == 1
     assert not application.state.error
+
+
+@pytest.mark.parametrize("error", [AuthenticationError, TlsError, AuthorizationError, UnsupportedBrokerError])
+def test_a_driver_whose_login_fails_for_an_hour_keeps_a_valid_token(
+    application: Application, error: type[BrokerError]
+) -> None:
+    """Its password, keytab or certificate may be in renewal; a retry does not help, but the token is still valid."""
+    application.run(17 * HOUR)
+    application.brokers.error = error("The broker rejected the user.")
+
+    def check() -> None:
+        assert application.state.token is not None
+        assert application.margin() > 0
+
+    application.run(2 * HOUR, check)
+    assert application.state.error == "The broker rejected the user."
+    application.brokers.error = None
+    application.run(HOUR, check)
+    assert application.state.token is not None
+    assert application.state.token.serial == 1
+    assert application.brokers.requests == ["create", "renew"]
+
+
+def test_a_token_is_renewed_until_its_end_if_no_new_one_can_be_created(application: Application) -> None:
+    """The permission to create tokens may be lost for days."""
+    application.run(HOUR)
+    application.brokers.rejects_new_tokens = True
+
+    def check() -> None:
+        assert application.state.token is not None
+        assert application.margin() > 0
+
+    application.run(6.5 * DAY, check, step=600.0)
+    application.brokers.rejects_new_tokens = False
+    application.run(120)
+    assert application.state.token is not None
+    assert application.state.token.serial == 2
+
+
+def test_an_old_token_that_cannot_be_renewed_does_not_prevent_the_renewal_of_the_newest(
+    application: Application,
+) -> None:
+    application.run(3.6 * DAY)
+    application.brokers.unrenewable = "0"
+
+    def check() -> None:
+        assert application.state.token is not None
+        assert application.state.token.serial == 2
+        assert application.margin() > 0
+
+    application.run(3 * DAY, check, step=600.0)
 
 
 def test_a_driver_that_was_suspended_creates_a_new_token(application: Application) -> None:
