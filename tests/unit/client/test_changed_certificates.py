@@ -21,7 +21,7 @@ from pyspark_kafka_direct.client.connection_pool import ConnectionPool
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.http_opener import request_opener
 from pyspark_kafka_direct.client.security import tls_contexts
-from pyspark_kafka_direct.client.security.keystore import load_client_certificate, private_file
+from pyspark_kafka_direct.client.security.keystore import certificate_files, load_client_certificate, private_file
 from pyspark_kafka_direct.client.security.tls_contexts import tls_context
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.security_settings import Secret, TlsSettings
@@ -141,9 +141,10 @@ def test_half_written_files_are_not_used(
     before = tls_context(tls, clock)
     if half is None:
         path.unlink()
-        assert tls_context(tls, clock) is before
-        assert warnings() == [], "a missing file may be there a moment later"
-        clock.now += 1
+        for _ in range(3):
+            assert tls_context(tls, clock) is before
+            assert warnings() == [], "a missing file may be there a moment later"
+            clock.now += 0.4
     else:
         replace(path, half)
     for _ in range(3):
@@ -171,21 +172,24 @@ def test_a_process_without_file_descriptors(
         replace(files.certificate, RENEWED.pem)
         replace(files.key, RENEWED.key_pem())
         with monkeypatch.context() as patch:
-            patch.setattr(f"{tls_contexts.__name__}.private_file", _no_file_descriptor)
-            for _ in range(3):
-                clock.now += 11
+            attempts: list[float] = []
+
+            def no_file_descriptor(_: bytes) -> object:
+                attempts.append(clock.now)
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+            patch.setattr(f"{tls_contexts.__name__}.private_file", no_file_descriptor)
+            for _ in range(12):
+                clock.now += 2
                 pool.release(connection)
                 assert acquire() is connection
+        assert len(attempts) == 3, "every ten seconds"
         (warning,) = warnings()
         assert "Too many open files" in warning
         clock.now += 11
         pool.release(connection)
         acquire().close()
         assert broker.clients == ["CN=client", "CN=renewed"]
-
-
-def _no_file_descriptor(_: bytes) -> object:
-    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def test_files_are_loaded_when_they_have_not_changed_for_a_second(tmp_path: Path) -> None:
@@ -371,6 +375,29 @@ def test_pooled_connections_are_replaced(files: Files) -> None:
         assert acquire() is renewed
         assert broker.clients == ["CN=client", "CN=client", "CN=renewed"]
         renewed.close()
+
+
+def test_a_connection_compares_files_once_a_second(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeTimeSystem()
+    pool = ConnectionPool(clock)
+    with SecuredServer(respond_as_broker) as broker:
+        settings = files.settings(broker.port)
+        connection = pool.acquire(settings, "localhost", broker.port, Deadline.after(120, system=clock))
+        paths: list[str] = []
+        read_version = tls_contexts._file_version
+
+        def read_and_count(path: str) -> object:
+            paths.append(path)
+            return read_version(path)
+
+        monkeypatch.setattr(tls_contexts, "_file_version", read_and_count)
+        for _ in range(100):
+            clock.now += 0.035
+            assert not connection.certificates_changed
+            pool.release(connection)
+            assert pool.acquire(settings, "localhost", broker.port, Deadline.after(120, system=clock)) is connection
+        connection.close()
+        assert len(paths) == 3 * len(certificate_files(settings.security.tls or TlsSettings())), "in 3.5 seconds"
 
 
 def test_requests_to_registries_and_token_endpoints(tmp_path: Path) -> None:

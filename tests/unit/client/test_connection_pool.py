@@ -248,6 +248,16 @@ def test_connections_in_use_during_a_timeout_are_reused_only_after_a_response(po
     pool.release(responding, elsewhere)
 
 
+def test_a_connection_in_use_during_a_timeout_is_closed_after_other_failures_too(pool: Pool) -> None:
+    silent, slow = pool.acquire(), pool.acquire()
+    pool.time_out(slow)
+    pool.release(slow)
+    pool.cluster.connect_fault("refuse_connect")
+    pool.fail()
+    pool.release(silent)
+    assert silent.closed
+
+
 def test_only_a_response_after_a_failure_clears_it(pool: Pool) -> None:
     unused = pool.acquire()
     pool.cluster.connect_fault("refuse_connect")

@@ -217,6 +217,20 @@ def test_old_tickets_are_used_until_they_expire_if_a_renewal_fails(
     log_in(cluster, kerberos)
 
 
+def test_old_tickets_are_used_if_a_renewal_hangs(
+    cluster: UnitCluster, kdc: FakeKdc, kerberos: KerberosSettings
+) -> None:
+    kdc.lifetime = 1000
+    log_in(cluster, kerberos)
+    cluster.sleep(810)
+    kdc.before_login = lambda: cluster.sleep(500)
+    started = cluster.process.monotonic()
+    log_in(cluster, kerberos)
+    assert cluster.process.monotonic() - started == pytest.approx(30, abs=1), "half of the time is for the broker"
+    log_in(cluster, kerberos)
+    assert cluster.process.monotonic() - started == pytest.approx(30, abs=1)
+
+
 def test_the_key_of_another_principal(kdc: FakeKdc, kerberos: KerberosSettings) -> None:
     def no_key() -> None:
         raise GSSError(NO_TICKET_CACHE, "No credentials cache found")
