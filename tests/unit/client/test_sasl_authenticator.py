@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import jwt
@@ -17,6 +20,7 @@ from pyspark_kafka_direct.options.security_settings import (
     AwsTokens,
     FileTokens,
     OAuthSettings,
+    ProviderTokens,
     SaslSettings,
     Secret,
     SecuritySettings,
@@ -162,6 +166,30 @@ def test_a_rejected_token_is_acknowledged(
     """The broker waits for this message before it ends the authentication."""
     assert reason in rejection(secured(cluster, oauth, accepted(first), second))
     assert messages(cluster) == [f"n,,\x01auth=Bearer {TOKEN}\x01\x01".encode(), b"\x01"]
+
+
+@pytest.mark.parametrize(
+    "responses",
+    [(accepted(b'{"status":"invalid_token"}'), rejected(58, None)), (rejected(58, None),)],
+    ids=["status", "code"],
+)
+def test_the_next_login_after_a_rejected_token_requests_another_one(
+    cluster: UnitCluster, responses: tuple[Response, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An identity provider may have new keys, or its administrator has corrected a claim."""
+    numbers = itertools.count(1)
+    provider = ModuleType("numbered_tokens")
+    provider.make = lambda: lambda: (f"t{next(numbers)}", 1e10)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "numbered_tokens", provider)
+    sasl = SaslSettings(mechanism="OAUTHBEARER", oauth=OAuthSettings(ProviderTokens("numbered_tokens:make")))
+    client = secured(cluster, sasl, *responses, accepted(), accepted())
+    rejection(client)
+    for _ in range(2):
+        cluster.sleep(60)
+        cluster.pool.clear()
+        client.refresh_brokers()
+    logins = [message for message in messages(cluster) if message != b"\x01"]
+    assert [re.findall(rb"t[0-9]+", login.partition(b"Bearer")[2]) for login in logins] == [[b"t1"], [b"t2"], [b"t2"]]
 
 
 @pytest.mark.parametrize("form", ["%s", '{"status":%s}'], ids=["alone", "status"])

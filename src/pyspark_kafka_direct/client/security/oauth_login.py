@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.security.oauth_tokens import TokenRetriever
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.options.security_settings import OAuthSettings
+    from pyspark_kafka_direct.options.security_settings import OAuthSettings, Secret
 
 _log = logging.getLogger("pyspark_kafka_direct.client")
 
-__all__ = ["OAuthBearerToken", "OAuthTokenProvider", "retrieve_token", "token_proxy"]
+__all__ = ["OAuthBearerToken", "OAuthTokenProvider", "renew_token", "retrieve_token", "token_proxy"]
 
 # As Java's sasl.login.refresh.window.factor: a new token after 80% of the old one's lifetime.
 _REFRESH_FRACTION: Final = 0.8
@@ -58,17 +58,29 @@ _AWS_SOURCE_NAME: Final = "The source of AWS credentials, such as STS or the met
 
 def retrieve_token(oauth: OAuthSettings, deadline: Deadline, broker: str) -> OAuthBearerToken:
     """Return a token to authenticate with ``broker``, which may also be the address of a schema registry."""
-    match = _ADDRESS.fullmatch(broker)
-    host = broker if match is None else match[1]
-    if problem := token_host_problem(oauth.source, host):  # brokers advertise other hosts than the options
+    if problem := token_host_problem(oauth.source, _host(broker)):  # brokers advertise other hosts than the options
         raise AuthenticationError(f"No token: {problem}.", broker=broker)
-    audience = host if isinstance(oauth.source, AzureTokens) else ""
-    return _token_cache(oauth, audience, deadline.system).token(deadline, broker)
+    return _token_cache(oauth, _audience(oauth, broker), deadline.system).token(deadline, broker)
+
+
+def renew_token(oauth: OAuthSettings, rejected: Secret, deadline: Deadline, broker: str) -> None:
+    """Request another token for the next login: an identity provider may have new keys, or corrected claims."""
+    _token_cache(oauth, _audience(oauth, broker), deadline.system).renew_next(rejected, deadline)
 
 
 def token_proxy(oauth: OAuthSettings) -> str | None:
     """Return the proxy of the environment that tokens are requested through, as `proxy_of`."""
     return proxy_of(oauth.source.url) if isinstance(oauth.source, EndpointTokens) else None
+
+
+def _host(broker: str) -> str:
+    match = _ADDRESS.fullmatch(broker)
+    return broker if match is None else match[1]
+
+
+def _audience(oauth: OAuthSettings, broker: str) -> str:
+    """Return the host that receives the token, if the source has separate tokens for each host."""
+    return _host(broker) if isinstance(oauth.source, AzureTokens) else ""
 
 
 # One cache per process and settings: a hundred connections request one token. The number of caches is bounded and, as
@@ -139,6 +151,7 @@ class _TokenCache:
         # Both have to be in the future: a clock may be set back, and monotonic time may stop while a machine sleeps.
         self._refresh_at = 0.0  # seconds since 1970
         self._refresh_at_monotonic = 0.0
+        self._retrieved_at = 0.0  # monotonic
         self._is_refresh_failing = False
         self._calls: UnboundedCalls[OAuthBearerToken] = UnboundedCalls(system, "pyspark-kafka-direct-token")
 
@@ -152,6 +165,20 @@ class _TokenCache:
             if self._cached is None or self._is_refresh_due():
                 self._cached = self._new_or_valid_token(self._cached, deadline, broker)
             return self._cached
+        finally:
+            self._lock.release()
+
+    def renew_next(self, rejected: Secret, deadline: Deadline) -> None:
+        """Request another token soon, unless another thread has done so since."""
+        if not self._system.acquire(self._lock, max(deadline.remaining(), 0.001)):
+            return
+        try:
+            if self._cached is not None and self._cached.value == rejected:
+                # Logins that are retried do not request a token each time.
+                now = self._system.monotonic()
+                self._refresh_at_monotonic = min(
+                    self._refresh_at_monotonic, max(now, self._retrieved_at + _REFRESH_RETRY_SECONDS)
+                )
         finally:
             self._lock.release()
 
@@ -188,6 +215,7 @@ class _TokenCache:
             self._refresh_after(min(_REFRESH_RETRY_SECONDS if self._refresh_fraction else 0.0, valid_seconds))
             return cached
         self._is_refresh_failing = False
+        self._retrieved_at = self._system.monotonic()
         # A token without an expiry time is requested each time.
         self._refresh_after(self._valid_seconds(token) * self._refresh_fraction)
         return token

@@ -175,7 +175,17 @@ class _SaslExchange:
         assert self._token is not None
         pairs = [("auth", f"Bearer {self._token.value.reveal()}"), *self._token.extensions]
         message = "n,,\x01" + "".join(f"{name}={value}\x01" for name, value in pairs) + "\x01"
-        server_message = self._send(message.encode())
+        try:
+            self._send_token(message.encode())
+        except AuthenticationError:
+            from pyspark_kafka_direct.client.security.oauth_login import renew_token
+
+            assert self._sasl.oauth is not None
+            renew_token(self._sasl.oauth, self._token.value, self._deadline, self._connection.broker)
+            raise
+
+    def _send_token(self, message: bytes) -> None:
+        server_message = self._send(message)
         if server_message:
             # The broker sends its reason in a response without an error code, and waits for a single 0x01.
             reason = _oauth_error_status(server_message)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 from functools import lru_cache
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from pyspark_kafka_direct.client.deadline import Backoff, Deadline, Retry
 from pyspark_kafka_direct.client.http_opener import is_transient, through_proxy
-from pyspark_kafka_direct.client.security.oauth_login import retrieve_token, token_proxy
+from pyspark_kafka_direct.client.security.oauth_login import renew_token, retrieve_token, token_proxy
 from pyspark_kafka_direct.client.system import SYSTEM, after_fork
 from pyspark_kafka_direct.errors import (
     AuthenticationError,
@@ -21,7 +22,7 @@ from pyspark_kafka_direct.errors import (
     printable,
 )
 from pyspark_kafka_direct.options.payload_settings import LATEST_VERSION
-from pyspark_kafka_direct.options.security_settings import MASK
+from pyspark_kafka_direct.options.security_settings import MASK, Secret
 from pyspark_kafka_direct.payloads.registry.http_request import HttpRequest, HttpResponse, send_request
 from pyspark_kafka_direct.payloads.registry.registered_schema import (
     MAX_REFERENCES,
@@ -182,6 +183,8 @@ class RegistryClient:
         response = send_request(url, request, headers, self._settings.tls, attempt)
         if response.status < 300:
             return response
+        if response.status == HTTPStatus.UNAUTHORIZED and (oauth := self._settings.credentials.oauth) is not None:
+            renew_token(oauth, Secret(_sent_credentials(headers)), attempt, _host(url))
         code, message = _error_fields(response.content)
         for secret in self._secrets(headers):
             message = message.replace(secret, MASK)
@@ -211,8 +214,9 @@ class RegistryClient:
 
     def _secrets(self, headers: Mapping[str, str]) -> list[str]:
         """Return what a registry could return of the credentials."""
-        sent = headers.get("Authorization", "").partition(" ")[2]
-        return [secret for secret in (sent, self._settings.credentials.password.reveal()) if secret]
+        return [
+            secret for secret in (_sent_credentials(headers), self._settings.credentials.password.reveal()) if secret
+        ]
 
     def _headers(self, url: str, deadline: Deadline) -> dict[str, str]:
         credentials = self._settings.credentials
@@ -230,6 +234,10 @@ class RegistryClient:
             except AuthenticationError as error:
                 raise SchemaRegistryError(f"cannot be requested. {error.message.rstrip('.')}") from None
         return {} if token is None else {"Authorization": f"Bearer {token.reveal()}", **dict(credentials.headers)}
+
+
+def _sent_credentials(headers: Mapping[str, str]) -> str:
+    return headers.get("Authorization", "").partition(" ")[2]
 
 
 def _host(url: str) -> str:

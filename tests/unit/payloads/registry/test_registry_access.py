@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.fake_registry import FakeRegistry, Reply, Request
 from tests.unit.client.certified_keys import BROKER, CA, CLIENT, OTHER_CA
+from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.client.token_endpoint import Endpoint
 
 from pyspark_kafka_direct.broker import make_certificates
@@ -117,6 +118,23 @@ def test_tokens_of_an_endpoint_are_reused(registry: FakeRegistry, endpoint: Endp
         fetch(registry, credentials=oauth_of(endpoint))
     assert [request.headers["Authorization"] for request in registry.requests] == ["Bearer t1"] * 2
     assert len(endpoint.requests) == 1
+
+
+def test_a_rejected_token_is_replaced_after_seconds(registry: FakeRegistry, endpoint: Endpoint) -> None:
+    """An identity provider may have new keys, or its administrator has corrected a claim."""
+    for number in (1, 2):
+        endpoint.add_response(200, {"access_token": f"t{number}", "expires_in": 3600})
+    system = FakeTimeSystem()
+    client = RegistryClient(RegistrySettings((registry.url,), oauth_of(endpoint)), system)
+    schema_id = registry.add("t-value", LONG)
+    registry.fault = lambda request: Reply(401) if request.headers["Authorization"] == "Bearer t1" else None
+    for seconds in (0, 9):
+        system.now += seconds
+        with pytest.raises(SchemaRegistryError, match="HTTP 401"):
+            client.schema_by_id(schema_id)
+    assert len(endpoint.requests) == 1
+    system.now += 1
+    assert client.schema_by_id(schema_id).text == LONG
 
 
 def test_an_endpoint_that_rejects_the_client(registry: FakeRegistry, endpoint: Endpoint) -> None:
