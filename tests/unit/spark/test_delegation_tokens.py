@@ -231,7 +231,8 @@ def test_a_token_is_renewed_until_its_end_if_no_new_one_can_be_created(applicati
 def test_an_old_token_that_cannot_be_renewed_does_not_prevent_the_renewal_of_the_newest(
     application: Application,
 ) -> None:
-    application.run(3.6 * DAY)
+    application.brokers.lifetime = 6 * DAY  # half of it is a multiple of the time after which a token is renewed
+    application.run(3.1 * DAY)
     application.brokers.unrenewable = "0"
 
     def check() -> None:
@@ -239,7 +240,7 @@ def test_an_old_token_that_cannot_be_renewed_does_not_prevent_the_renewal_of_the
         assert application.state.token.serial == 2
         assert application.margin() > 0
 
-    application.run(3 * DAY, check, step=600.0)
+    application.run(2.5 * DAY, check, step=600.0)
 
 
 def test_a_driver_that_was_suspended_creates_a_new_token(application: Application) -> None:
