@@ -20,7 +20,7 @@ from tests.unit.payloads.test_ddl import VALID
 from pyspark_kafka_direct import functions
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
-from pyspark_kafka_direct.payloads.ddl import arrow_type, as_type, checked_type, is_type
+from pyspark_kafka_direct.payloads.ddl import arrow_type, as_type, checked_type, is_no_row_type
 from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder, is_variant
 from pyspark_kafka_direct.payloads.spark.arrow_types import arrow_schema_in_utc
 from pyspark_kafka_direct.payloads.spark.payload_schema import decoded_columns
@@ -223,7 +223,7 @@ def nested_types(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 def type_of_spark(ddl: str) -> pa.DataType | None:
     """Return the Arrow type of the type that Spark parses; None if there is none."""
     try:
-        columns = cast("StructType", StructType.fromDDL(f"v {ddl if is_type(ddl) else as_type(ddl)}"))
+        columns = cast("StructType", StructType.fromDDL(f"v {ddl if is_no_row_type(ddl) else as_type(ddl)}"))
         return arrow_schema_in_utc(columns).field(0).type
     except (PySparkException, ValueError):  # ValueError: a void that may not be null
         return None

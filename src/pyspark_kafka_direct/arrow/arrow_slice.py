@@ -153,7 +153,7 @@ def open_slice(
     decoded = _decoded_columns(read_columns, settings.payloads)
     read_schema = arrow_schema(read_columns) if decoded is None else decoded.schema
     pool = POOL
-    planned = plan_batch_query(settings, None, pool)
+    planned = plan_batch_query(settings, pool=pool)
     for warning in planned.plan.warnings:
         _log.warning("%s", warning)
     tasks = sorted(planned.tasks(), key=lambda task: task.offsets)

@@ -183,7 +183,7 @@ class KafkaCluster:
             for node in self.nodes:
                 self._run_storage_tool(node.id)
             return
-        cache = self._jars / _FORMATTED if self._has_default_features() else None
+        cache = self._jars / _FORMATTED if self._can_share_formatted_folder() else None
         formatted = None if cache is None else FormattedFolder.read(cache)
         first, *others = self.nodes
         if formatted is None:
@@ -198,7 +198,7 @@ class KafkaCluster:
         for node in self.nodes:
             formatted.copy(self._data_folder(node.id), self._cluster_id, node.id)
 
-    def _has_default_features(self) -> bool:
+    def _can_share_formatted_folder(self) -> bool:
         """Return whether clusters can share a formatted folder: it has no users, and the usual feature levels."""
         return not self.config.scram and not any(
             name.startswith(("unstable.", "inter.broker.protocol")) for name in self.config.properties

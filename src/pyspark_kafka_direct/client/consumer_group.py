@@ -115,7 +115,7 @@ class ConsumerGroup:
             self._send_commit(connection, api, request, offsets, limit)
             unconfirmed_requests -= 1
 
-        self._coordinator.call(call, ())
+        self._coordinator.call(call)
         return unconfirmed_requests > 0
 
     def _fetch_committed(

@@ -67,7 +67,7 @@ class CoordinatorClient:
     def call(
         self,
         call: Callable[[Connection, Deadline], _T],  # may raise RetriableCoordinatorError
-        topics: Collection[str],  # of the request; may be empty
+        topics: Collection[str] = (),  # of the request
         deadline: Deadline | None = None,  # by default after default.api.timeout.ms
     ) -> _T:
         """Call the coordinator, and retry until the deadline, looking the coordinator up again after errors."""

@@ -107,7 +107,7 @@ class TransactionCoordinatorClient:
             )
             return InitProducerIdResult(producer, transaction_v2)
 
-        return self._coordinator.call(init, topics=(), deadline=deadline)
+        return self._coordinator.call(init, deadline=deadline)
 
     def increment_epoch(self, producer: ProducerIdAndEpoch, timeout_ms: int) -> ProducerIdAndEpoch:
         """Return the next epoch, which fences late requests (KIP-360), or a new id if the coordinator has none.
@@ -120,11 +120,11 @@ class TransactionCoordinatorClient:
                 connection, limit, transactional_id=self.transactional_id, timeout_ms=timeout_ms, current=producer
             )
 
-        return self._coordinator.call(call, ())
+        return self._coordinator.call(call)
 
     def transaction_v2(self, deadline: Deadline | None = None) -> bool:
         """Return whether ``transaction.version`` is 2 now."""
-        return self._coordinator.call(_uses_transaction_v2, (), deadline)
+        return self._coordinator.call(_uses_transaction_v2, deadline=deadline)
 
     def add_partitions(self, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]) -> None:
         """Add partitions before the first write to them; only below ``transaction.version`` 2."""
@@ -170,7 +170,7 @@ class TransactionCoordinatorClient:
             response = connection.call(ADD_OFFSETS_TO_TXN, request, limit)
             raise_for_error_code(response.error_code, operation, connection.broker)
 
-        self._coordinator.call(call, ())
+        self._coordinator.call(call)
 
     def end_transaction(
         self, producer: ProducerIdAndEpoch, *, commit: bool, transaction_v2: bool, deadline: Deadline | None = None
@@ -196,7 +196,7 @@ class TransactionCoordinatorClient:
             return _next_producer(producer, response)
 
         try:
-            next_producer = self._coordinator.call(call, (), deadline)
+            next_producer = self._coordinator.call(call, deadline=deadline)
         except BrokerError as error:
             if tries.may_be_applied is None or isinstance(error, OutcomeUnknownError | ProducerFencedError):
                 raise  # no try was applied, or the error already says what is known

@@ -97,7 +97,7 @@ def describe_transaction(
             tuple(sorted(partitions)),
         )
 
-    return CoordinatorClient(cluster, "transaction", transactional_id).call(call, (), deadline)
+    return CoordinatorClient(cluster, "transaction", transactional_id).call(call, deadline=deadline)
 
 
 def _list_of(cluster: ClusterClient, node: Node, deadline: Deadline) -> list[ListedTransaction]:

@@ -53,7 +53,9 @@ class PlannedBatch(NamedTuple):
         ]
 
 
-def plan_batch_query(settings: ReadSettings, pushed: PushedFilters | None, pool: ConnectionPool = POOL) -> PlannedBatch:
+def plan_batch_query(
+    settings: ReadSettings, *, pushed: PushedFilters | None = None, pool: ConnectionPool = POOL
+) -> PlannedBatch:
     """Plan a batch with a constant number of requests per broker."""
     cluster = open_cluster(settings, pool)
     # With read_committed, a log ends at its last stable offset.

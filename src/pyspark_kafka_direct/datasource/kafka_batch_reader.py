@@ -42,7 +42,7 @@ class KafkaBatchReader(KafkaReader, DataSourceReader):
         return reader._replace(kept_plan=KeptPlan(POOL.system.nonce(), names))
 
     def partitions(self) -> list[InputPartition]:
-        planned = plan_batch_query(self._settings, self._pushed_filters)
+        planned = plan_batch_query(self._settings, pushed=self._pushed_filters)
         for warning in planned.plan.warnings:
             _log.warning("%s", warning)
         if planned.plan.losses:

@@ -537,12 +537,13 @@ class BatchLimiter:
     def _byte_limit(
         self, from_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
     ) -> int | None:
-        """Return how many offsets have about ``maxBytesPerTrigger`` bytes; ``None`` without that limit."""
+        """Return how many offsets have about ``maxBytesPerTrigger`` bytes; ``None``: there is no such limit, or
+        all new records fit."""
         max_bytes = self._limits.max_bytes
         lags = {tp: end - from_offsets[tp] for tp, end in end_offsets.items() if end > from_offsets[tp]}
         if max_bytes is None or not lags:
             return None
-        # Without those of deleted topics, which a pattern may select for a while.
+        # Samples of deleted topics would accumulate with a pattern.
         self._samples = {tp: sample for tp, sample in self._samples.items() if tp in end_offsets}
         self._sizes = {tp: size for tp, size in self._sizes.items() if tp in end_offsets}
         # Sample only the partitions with the most to read: sampling many takes too long.

@@ -171,7 +171,7 @@ def _fetch_topics(
             return topics
         if missing <= cluster.confirm_missing(dict.fromkeys(missing)):  # without topic ids, which are not known yet
             return topics
-        cluster.pool.system.sleep(contradiction_pause(0.0))  # `confirm_missing` has chosen another broker
+        cluster.pool.system.sleep(contradiction_pause())  # `confirm_missing` has chosen another broker
     raise contradicting_metadata_error(partitions)
 
 

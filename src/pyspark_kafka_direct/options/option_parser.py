@@ -309,7 +309,9 @@ def parse_config(
         raise OptionError(". ".join(rejections))
     for option in required_options:
         if not values.get(option.name):
-            raise _missing_option(table, source, option, unknown, are_lost=_are_lost(given_options, api, source))
+            raise _missing_option(
+                table, source, option, unknown, has_lost_options=_has_lost_options(given_options, api, source)
+            )
     return ParsedConfig(
         api, source, table, values, given_names, strings, tuple(warnings), unknown, tuple(ignored_names)
     )
@@ -464,8 +466,8 @@ def reject_misspelt_arguments(parsed: ParsedConfig, arguments: Iterable[str]) ->
             raise option_messages.misspelled_option(parsed.source, name, hint)
 
 
-def _are_lost(given_options: Mapping[str, object], api: Api, source: ConfigSource) -> bool:
-    """Return whether no option has arrived that a user can give, as for the tables of Spark's catalog."""
+def _has_lost_options(given_options: Mapping[str, object], api: Api, source: ConfigSource) -> bool:
+    """Return whether Spark may have dropped the user's options, as it does for tables of its catalog: none arrived."""
     from_spark = source is ConfigSource.OPTION and api in (*RANGE_APIS, *SINK_API)
     return from_spark and all(name.strip().lower() in _SPARK_OPTIONS for name in given_options)
 
@@ -491,7 +493,12 @@ def _reject_misspelling(table: OptionTable, api: Api, source: ConfigSource, disp
 
 
 def _missing_option(
-    table: OptionTable, source: ConfigSource, option: ConfigOption, unknown_names: Iterable[str], *, are_lost: bool
+    table: OptionTable,
+    source: ConfigSource,
+    option: ConfigOption,
+    unknown_names: Iterable[str],
+    *,
+    has_lost_options: bool,
 ) -> OptionError:
     """Return the error for a required option, which may be given under one of the unknown names by mistake."""
     name = table.key_for(option, source)
@@ -501,4 +508,6 @@ def _missing_option(
     )
     value_type = option.value_type.entry if isinstance(option.value_type, ListOf) else option.value_type
     expected = value_type.expected if isinstance(value_type, Text) else value_type.name
-    return option_messages.missing_option(name, expected, hint + (option_messages.LOST_OPTIONS if are_lost else ""))
+    return option_messages.missing_option(
+        name, expected, hint + (option_messages.LOST_OPTIONS if has_lost_options else "")
+    )

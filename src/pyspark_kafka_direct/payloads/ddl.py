@@ -80,8 +80,8 @@ _OF_FIELD: Final = "(?P<not_null>not null)? *(comment( ')+)?"
 _MAX_SHOWN: Final = 200
 
 
-def is_type(ddl: str) -> bool:
-    """Return whether DDL is a type that is neither a struct nor a VARIANT."""
+def is_no_row_type(ddl: str) -> bool:
+    """Return whether DDL is a type that no row has: neither a struct, nor its fields, nor a VARIANT."""
     return _OTHER_TYPE.match(ddl) is not None
 
 
@@ -106,7 +106,7 @@ def _parser(ddl: str, option: str) -> tuple[str, _Parser]:
     """Return the type of DDL, and its parser."""
     # In the DDL of all columns, a comment up to the end of the line would hide the columns behind it.
     ddl = _TOKEN.sub(lambda found: " " if found.lastgroup == "comment" else found[0], ddl)
-    found = ddl if is_type(ddl) else as_type(ddl)
+    found = ddl if is_no_row_type(ddl) else as_type(ddl)
     return found, _Parser(ddl, option, has_fields=found != ddl)
 
 

@@ -102,9 +102,9 @@ def topic_ids_by_partition(
     return {tp: topic_ids[tp.topic] for tp in partitions if tp.topic in topic_ids}
 
 
-def contradiction_pause(seconds: float) -> float:
-    """Return the pause before the next request if brokers contradict each other; the user's may be shorter, or 0."""
-    return max(seconds, _MIN_PAUSE)
+def contradiction_pause(users_pause: float = 0.0) -> float:
+    """Return the seconds before the next request if brokers contradict each other: at least a minimum."""
+    return max(users_pause, _MIN_PAUSE)
 
 
 def are_topic_ids_current(

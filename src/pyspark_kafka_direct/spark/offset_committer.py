@@ -116,7 +116,7 @@ class RunOffsetCommitter:
     ) -> None:
         """Commit these offsets soon, unless they are those of the previous call.
 
-        ``resumed_from``, the offsets of the checkpoint, is compared with those of the group at the first call only.
+        The first call warns if the group has no offsets of a topic in ``resumed_from``, the checkpoint's offsets.
         """
         if offsets == self._last_offsets:
             return
@@ -142,7 +142,9 @@ class RunOffsetCommitter:
 class PendingCommit:
     run: RunOffsetCommitter
     offsets: Mapping[TopicPartition, int]
-    resumed_from: Mapping[TopicPartition, int] | None = None  # to be compared with the offsets of the group
+    resumed_from: Mapping[TopicPartition, int] | None = (
+        None  # topics in it without offsets in the group cause a warning
+    )
 
 
 def latest_commits(pending: Sequence[PendingCommit]) -> Sequence[PendingCommit]:

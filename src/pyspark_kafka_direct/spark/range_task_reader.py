@@ -54,7 +54,7 @@ class RangeTaskReader:
             self._report(task, malformed={decoded.settings.mode: (records, schema_errors)})
 
     def count(self, task: RangeTask, limit: int | None) -> int:
-        """Return the number of records of a task, up to a limit."""
+        """Return the number of records of a task; stop after the fetch with which it reaches a limit."""
         from pyspark_kafka_direct.consumer.client_rack import with_client_rack
         from pyspark_kafka_direct.consumer.range_counter import count_range
         from pyspark_kafka_direct.consumer.range_task import ReadCounts

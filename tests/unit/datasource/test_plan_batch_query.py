@@ -31,7 +31,7 @@ T0 = TopicPartition("t", 0)
 
 def plan(brokers: PlannerCluster, **options: str) -> BatchPlan:
     parsed = parse_batch_options({"kafka.bootstrap.servers": "broker-1:9092", **options})
-    return plan_batch_query(parsed, None, brokers.pool).plan
+    return plan_batch_query(parsed, pool=brokers.pool).plan
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def batch_plan(
     **options: Any,
 ) -> BatchPlan:
     settings = brokers.settings(start, end=end, fail_on_data_loss=fail, **options)
-    return plan_batch_query(settings, pushed, brokers.pool).plan
+    return plan_batch_query(settings, pushed=pushed, pool=brokers.pool).plan
 
 
 def planned(plan: BatchPlan) -> list[tuple[int, int, int]]:

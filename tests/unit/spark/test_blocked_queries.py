@@ -63,7 +63,7 @@ def pool_of(cluster: UnitCluster) -> ConnectionPool:
 )
 def test_a_batch_that_ends_before_an_open_transaction(cluster: UnitCluster, options: Any, count: int) -> None:
     parsed = parse_batch_options(source_options(cluster, "read_committed", **options))
-    planned = plan_batch_query(parsed, None, pool_of(cluster)).plan
+    planned = plan_batch_query(parsed, pool=pool_of(cluster)).plan
     assert sum(each.count() for each in planned.ranges) == count
     (warning,) = planned.warnings
     assert "t-0 is blocked since 20" in warning
@@ -83,7 +83,7 @@ def test_a_batch_that_ends_before_an_open_transaction(cluster: UnitCluster, opti
 )
 def test_other_batches_have_no_warning(cluster: UnitCluster, level: str, options: Any) -> None:
     parsed = parse_batch_options(source_options(cluster, level, **options))
-    assert plan_batch_query(parsed, None, pool_of(cluster)).plan.warnings == ()
+    assert plan_batch_query(parsed, pool=pool_of(cluster)).plan.warnings == ()
     assert cluster.sent("DescribeProducers") == 0
 
 

@@ -29,10 +29,10 @@ class JsonFormat(SchemaFormat):
 
     def spark_type(self, payload: SidePayload, advice: str | None = None) -> str:
         """Return the type that the option names, or that of the schema of a registry."""
-        from pyspark_kafka_direct.payloads.ddl import checked_type, is_type
+        from pyspark_kafka_direct.payloads.ddl import checked_type, is_no_row_type
 
         side, ddl = payload.side, payload.schema
-        if payload.source:
+        if payload.source:  # the schema is a JSON Schema of the registry, not DDL
             return _registered_type(payload, advice or f"set {side}Schema to the wanted fields")
         if not ddl or not ddl.strip():
             raise OptionError(
@@ -40,7 +40,7 @@ class JsonFormat(SchemaFormat):
                 f"set {side}Schema, for example to 'id bigint, name string', or to variant for any JSON. With "
                 "schema.registry.url, they are those of the JSON Schema in the registry"
             )
-        if is_type(ddl):
+        if is_no_row_type(ddl):
             raise OptionError(
                 f"{side}Schema has the wanted fields and their types, such as 'id bigint, name string', or is variant "
                 f"for any JSON, got {ddl!r}"
