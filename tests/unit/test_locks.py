@@ -24,8 +24,8 @@ GUARDED: dict[tuple[str, str, str], str] = {
     ("client/connection_pool.py", "ConnectionPool", "_lock"): "_closed _failures _idle",
     ("client/producer_state.py", "IdleProducerPool", "_lock"): "_idle",
     ("client/security/oauth_login.py", "_TokenCache", "_lock"): (
-        "_cached _refresh_at _refresh_at_monotonic _retrieved_at _is_refresh_failing _calls _is_refresh_due "
-        "_new_or_valid_token _refresh_after _request"
+        "_cached _refresh_at _refresh_at_monotonic _retrieved_at _is_refresh_failing _rejection _calls "
+        "_is_refresh_due _new_or_valid_token _refresh_after _request"
     ),
     ("client/unbounded_call.py", "UnboundedCalls", "_completed"): "_abandoned",
     ("client/security/kerberos_login.py", "_KerberosLogin", "_lock"): "_current _renew_at _has_warned _log_in _renew",
@@ -87,7 +87,7 @@ WITHOUT_LOCK: dict[tuple[str, str], tuple[str, str]] = {
     ),
     ("client/connection_pool.py", "ConnectionPool"): ("_failures_of._failures", "one lookup is atomic"),
     ("client/security/oauth_login.py", "_TokenCache"): (
-        "_limit._cached token._cached",
+        "_limit._cached token._cached token._rejection",
         "each reads one reference: a token does not change",
     ),
     ("consumer/background.py", "BackgroundTasks"): (

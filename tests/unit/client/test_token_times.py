@@ -14,12 +14,14 @@ from tests.unit.client.token_endpoint import Endpoint
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
+from pyspark_kafka_direct.client.system import RealSystem
+from pyspark_kafka_direct.errors import AuthenticationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark_kafka_direct.client.security.oauth_tokens import OAuthBearerToken
-    from pyspark_kafka_direct.client.system import Condition
+    from pyspark_kafka_direct.client.system import Condition, Lock
     from pyspark_kafka_direct.options.security_settings import OAuthSettings
 
 HOUR = 3600.0
@@ -55,6 +57,26 @@ class HangingThreads(FakeTimeSystem):
         self.is_waiting.set()
         self.is_released.wait(120)
         return False
+
+
+class CountedWaits(RealSystem):
+    """The first request starts when 100 logins wait for the lock, or have it."""
+
+    def __init__(self) -> None:
+        self.logins = 0
+        self.lock_of_count = threading.Lock()
+        self.are_all_waiting = threading.Event()
+
+    def acquire(self, lock: Lock, seconds: float) -> bool:
+        with self.lock_of_count:
+            self.logins += 1
+            if self.logins == 100:
+                self.are_all_waiting.set()
+        return super().acquire(lock, seconds)
+
+    def start_thread(self, run: Callable[[], None], name: str) -> None:
+        self.are_all_waiting.wait(120)
+        super().start_thread(run, name)
 
 
 @pytest.fixture
@@ -126,3 +148,22 @@ def test_logins_use_a_valid_token_while_another_one_waits_for_a_refresh(endpoint
         finally:
             system.is_released.set()
         assert refresh.result(120).value.reveal() == "t1"
+
+
+def test_logins_that_wait_for_a_rejected_request_do_not_repeat_it(endpoint: Endpoint) -> None:
+    """Identity providers lock accounts after a number of failures."""
+    endpoint.add_response(401, {"error": "invalid_client"})
+    oauth, system = endpoint.settings(), CountedWaits()
+
+    def error(_: int) -> str:
+        with pytest.raises(AuthenticationError) as caught:
+            retrieve_token(oauth, Deadline.after(120.0, system=system), "broker:9092")
+        return caught.value.message
+
+    with ThreadPoolExecutor(100) as threads:
+        messages = set(threads.map(error, range(100)))
+    assert len(messages) == 1
+    assert "invalid_client" in messages.pop()
+    assert len(endpoint.requests) == 1
+    error(0)
+    assert len(endpoint.requests) == 2

@@ -153,9 +153,11 @@ class _TokenCache:
         self._refresh_at_monotonic = 0.0
         self._retrieved_at = 0.0  # monotonic
         self._is_refresh_failing = False
+        self._rejection: AuthenticationError | None = None  # the outcome of the last request
         self._calls: UnboundedCalls[OAuthBearerToken] = UnboundedCalls(system, "pyspark-kafka-direct-token")
 
     def token(self, deadline: Deadline, broker: str) -> OAuthBearerToken:
+        earlier_rejection = self._rejection
         if not self._system.acquire(self._lock, max(self._limit(deadline).remaining(), 0.001)):
             cached = self._cached
             if cached is not None and self._valid_seconds(cached) > 0:
@@ -163,6 +165,10 @@ class _TokenCache:
             raise self._timeout_error(broker)
         try:
             if self._cached is None or self._is_refresh_due():
+                if (
+                    self._rejection is not None and self._rejection is not earlier_rejection
+                ):  # this thread waited for it
+                    raise AuthenticationError(self._rejection.message, broker=broker)
                 self._cached = self._new_or_valid_token(self._cached, deadline, broker)
             return self._cached
         finally:
@@ -206,6 +212,8 @@ class _TokenCache:
         try:
             token = self._request(self._limit(deadline), broker)
         except KafkaDirectError as error:
+            # A copy, because the error has the stack of this login.
+            self._rejection = AuthenticationError(error.message) if isinstance(error, AuthenticationError) else None
             valid_seconds = self._valid_seconds(cached)
             if cached is None or not valid_seconds:
                 raise
@@ -215,6 +223,7 @@ class _TokenCache:
             self._refresh_after(min(_REFRESH_RETRY_SECONDS if self._refresh_fraction else 0.0, valid_seconds))
             return cached
         self._is_refresh_failing = False
+        self._rejection = None
         self._retrieved_at = self._system.monotonic()
         # A token without an expiry time is requested each time.
         self._refresh_after(self._valid_seconds(token) * self._refresh_fraction)
