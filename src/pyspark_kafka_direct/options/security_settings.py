@@ -290,10 +290,9 @@ class DelegationTokens:
         self._readers[application] = read
 
     def receive(self, login: DelegationTokenLogin, token: DelegationToken) -> None:
-        """Retain a token, unless the process has one that is valid for longer."""
-        # Not by serial: another process that has the SparkContext, such as a notebook's new one, counts from 1 again.
+        """Retain a token, unless the process has a newer one."""
         received = self._received.get(login)
-        if received is None or received.expires_at < token.expires_at:
+        if received is None or (received.serial, received.expires_at) < (token.serial, token.expires_at):
             self._received[login] = token
 
 

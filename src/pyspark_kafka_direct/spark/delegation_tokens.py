@@ -98,8 +98,16 @@ class ApplicationTokens:
         self._file = token_file(folder)
         self._lock = system.lock()
         self._states = {config.cluster: TokenState() for config in configs}
-        self._clusters = [ClusterToken(config, self._publish, system, connect or _new_client) for config in configs]
+        self._clusters = [
+            ClusterToken(config, self._publish, system, connect or _new_client, self._last_serial(config.cluster))
+            for config in configs
+        ]
         self._system = system
+
+    def _last_serial(self, cluster: TokenCluster) -> int:
+        """Return the serial of another process that had the SparkContext before, such as that of a notebook."""
+        token = self._file.state(cluster.login.cluster).token
+        return 0 if token is None else token.serial
 
     def start(self) -> None:
         """Write the file, so that planners find the clusters, and start the threads."""
@@ -143,13 +151,14 @@ class ClusterToken:
         publish: Callable[[TokenCluster, TokenState], None],
         system: System,
         connect: Callable[[TokenClusterConfig], ClusterClient],
+        last_serial: int = 0,
     ) -> None:
         self.name = config.cluster.login.cluster
         self._config = config
         self._publish = publish
         self._system = system
         self._connect = connect
-        self._serial = 0
+        self._serial = last_serial
         self._tokens: dict[DelegationToken, TokenLifetime] = {}  # that are valid; the newest one comes last
         self._failures = 0  # in a row
         self._retry_at = 0.0  # seconds since 1970
@@ -179,7 +188,8 @@ class ClusterToken:
         newest = self._newest
         steps = [lifetime.renew_at for lifetime in self._tokens.values()]
         steps.append(0.0 if newest is None else self._tokens[newest].replace_at)
-        return max(min(steps), self._retry_at)
+        is_retry_soon = self._retry_at <= self._system.wall_time() + _MAX_RETRY_SECONDS  # else the clock was set back
+        return max(min(steps), self._retry_at if is_retry_soon else 0.0)
 
     def _perform_steps(self, client: ClusterClient, deadline: Deadline) -> None:
         """Perform what is due now; if some of it fails, raise the first error at the end."""

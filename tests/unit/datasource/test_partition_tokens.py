@@ -16,22 +16,18 @@ from pyspark_kafka_direct.options.security_settings import (
     DelegationTokenLogin,
     DelegationTokens,
     Secret,
-    TokenState,
 )
 from pyspark_kafka_direct.options.token_clusters import TokenCluster
-from pyspark_kafka_direct.spark.token_file import TokenFile
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
     from tests.unit.planning.planner_cluster import NewCluster
 
 LOGIN = DelegationTokenLogin("application", "main")
 
 
-def token(serial: int, expires_at: float | None = None) -> DelegationToken:
-    return DelegationToken(serial, Secret(f"id-{serial}"), Secret(f"hmac-{serial}"), expires_at or 2e9 + serial)
+def token(serial: int, expires_at: float = 2e9) -> DelegationToken:
+    return DelegationToken(serial, Secret(f"id-{serial}"), Secret(f"hmac-{serial}"), expires_at)
 
 
 def received_by_executor(pickled: bytes, process: DelegationTokens, patch: pytest.MonkeyPatch) -> str | None:
@@ -66,25 +62,9 @@ def test_each_batch_has_the_newest_token(cluster: NewCluster, monkeypatch: pytes
 
 def test_a_renewed_token_replaces_itself() -> None:
     tokens = DelegationTokens()
-    for each in (token(2, 5.0), token(2, 9.0), token(2, 7.0), token(1, 8.0)):
+    for each in (token(2, 5.0), token(2, 9.0), token(2, 7.0), token(1, 99.0)):
         tokens.receive(LOGIN, each)
     assert tokens.state(LOGIN).token == token(2, 9.0)
-
-
-def test_executors_take_the_first_token_of_a_process_that_was_attached_to_the_application_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such as a notebook's new one; queries that are running read the file of its tokens."""
-    driver, executor = DelegationTokens(), DelegationTokens()
-    monkeypatch.setattr(security_settings, "TOKENS", driver)
-    file = TokenFile(tmp_path)
-    cluster = TokenCluster(LOGIN)
-    driver.read_by(LOGIN.application, file.state)
-    file.write({cluster: TokenState(token(3, 2e9))})
-    assert received_by_executor(pickle.dumps(LOGIN), executor, monkeypatch) == "hmac-3"
-    later = TokenCluster(DelegationTokenLogin("application of the new process", "main"))
-    file.write({later: TokenState(token(1, 3e9))})
-    assert received_by_executor(pickle.dumps(LOGIN), executor, monkeypatch) == "hmac-1"
 
 
 def test_a_query_without_tokens_has_none(cluster: NewCluster) -> None:

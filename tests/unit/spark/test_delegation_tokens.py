@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -20,14 +22,16 @@ from pyspark_kafka_direct.errors import (
     TlsError,
     UnsupportedBrokerError,
 )
-from pyspark_kafka_direct.options.security_settings import DelegationTokenLogin, Secret, TokenState
+from pyspark_kafka_direct.options.security_settings import DelegationToken, DelegationTokenLogin, Secret, TokenState
 from pyspark_kafka_direct.options.token_cluster_parser import TokenClusterConfig
 from pyspark_kafka_direct.options.token_clusters import TokenCluster
 from pyspark_kafka_direct.spark import delegation_tokens
-from pyspark_kafka_direct.spark.delegation_tokens import ClusterToken
+from pyspark_kafka_direct.spark.delegation_tokens import ApplicationTokens, ClusterToken
+from pyspark_kafka_direct.spark.token_file import TokenFile, token_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark_kafka_direct.errors import KafkaDirectError
 
@@ -81,11 +85,11 @@ class Application:
     def __init__(self, brokers: Brokers) -> None:
         login = DelegationTokenLogin("application", "main")
         connection = parse_client_params({"bootstrap.servers": "b:1"}).connection
-        config = TokenClusterConfig(TokenCluster(login), connection)
+        self.config = TokenClusterConfig(TokenCluster(login), connection)
         self.brokers = brokers
         self.state = TokenState()
         self.closed = 0
-        self._token = ClusterToken(config, self._publish, brokers.system, self._connect)
+        self._token = ClusterToken(self.config, self._publish, brokers.system, self.connect)
 
     def run(self, seconds: float, check: Callable[[], None] = lambda: None, step: float = 60.0) -> None:
         """Run for some time; at most ``step`` seconds pass between two checks."""
@@ -104,7 +108,7 @@ class Application:
     def _publish(self, _: TokenCluster, state: TokenState) -> None:
         self.state = state
 
-    def _connect(self, _: object) -> Any:
+    def connect(self, _: object) -> Any:
         return SimpleNamespace(deadline=lambda: None, pool=SimpleNamespace(close=self._close))
 
     def _close(self) -> None:
@@ -241,6 +245,37 @@ def test_an_old_token_that_cannot_be_renewed_does_not_prevent_the_renewal_of_the
         assert application.margin() > 0
 
     application.run(2.5 * DAY, check, step=600.0)
+
+
+def test_a_failed_attempt_is_repeated_after_the_clock_was_set_back(application: Application) -> None:
+    """A machine may start with a wrong clock and without a network."""
+    application.brokers.error = BrokerUnreachableError("no broker")
+    application.run(30)
+    application.brokers.error = None
+    application.brokers.system.now -= 30 * DAY
+    application.run(120)
+    assert application.state.token is not None
+
+
+def test_another_process_of_the_application_continues_the_serials(
+    application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a notebook's new one. Tasks of queries that are running ignore tokens with smaller serials."""
+    file = token_file(tmp_path)
+    cluster = application.config.cluster
+    earlier = DelegationToken(3, Secret("id"), Secret("hmac"), application.brokers.system.now + DAY)
+    file.write({cluster: TokenState(earlier)})
+    threads: list[Callable[[], None]] = []
+    system = application.brokers.system
+    monkeypatch.setattr(system, "start_thread", lambda target, _: threads.append(target), raising=False)
+    monkeypatch.setattr(system, "sleep", lambda _: shutil.rmtree(tmp_path))  # ends the thread
+    monkeypatch.setattr(system, "lock", threading.Lock, raising=False)
+    published: list[TokenState] = []
+    monkeypatch.setattr(TokenFile, "write", lambda _, states: published.extend(states.values()))
+    ApplicationTokens(tmp_path, (application.config,), system, application.connect).start()
+    threads[0]()
+    assert published[-1].token is not None
+    assert published[-1].token.serial == 4
 
 
 def test_a_driver_that_was_suspended_creates_a_new_token(application: Application) -> None:
