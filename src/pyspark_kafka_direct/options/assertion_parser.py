@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Final, Literal, cast
-from urllib.parse import unquote, urlsplit
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.config_option import ConfigSource
 from pyspark_kafka_direct.options.jaas import jaas_value
-from pyspark_kafka_direct.options.option_parser import environment_list, format_name
+from pyspark_kafka_direct.options.option_parser import environment_list, file_url_path, format_name
 from pyspark_kafka_direct.options.security_settings import (
     AssertionFile,
     ClientAssertion,
@@ -128,8 +127,7 @@ def _allowed_file(path: str, option: str) -> str:
     """Return the path of an option, which the environment of the driver must list as the URL of a file."""
     # Users who may set options, but run no code on the driver, could otherwise log in with any key of its host, or send
     # its files to their endpoint. With a list, the URL of the endpoint must be in it, too.
-    urls = [urlsplit(url) for url in environment_list(os.environ, TOKEN_URLS_VARIABLE)]
-    if path not in [unquote(url.path) for url in urls if url.scheme == "file"]:
+    if path not in map(file_url_path, environment_list(os.environ, TOKEN_URLS_VARIABLE)):
         raise OptionError(
             f"{option} is not in the environment variable {TOKEN_URLS_VARIABLE} of the driver; to allow "
             "the file, list its URL (such as file:///etc/kafka/key.pem) and that of the token endpoint there"

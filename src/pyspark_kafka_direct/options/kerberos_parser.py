@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.jaas import jaas_value
+from pyspark_kafka_direct.options.option_parser import file_url_path
 from pyspark_kafka_direct.options.security_settings import KerberosSettings
 from pyspark_kafka_direct.options.value_types import invalid_value
 
@@ -134,6 +134,4 @@ def _file_path(name: str | None) -> str | None:
 
 def _url_path(url: str | None) -> str | None:
     """Return the path of a ``file:`` URL, or a path as it is."""
-    if url is None or not url.lower().startswith("file:/"):
-        return _file_path(url)
-    return unquote(urlsplit(url).path)
+    return (url and file_url_path(url)) or _file_path(url)

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from urllib.parse import unquote, urlsplit
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options import option_messages
@@ -389,6 +390,15 @@ def environment_variable(variables: Mapping[str, str], name: str) -> str | None:
 def environment_list(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
     """Parse an environment variable with a list; it is empty if the variable is not set."""
     return _parse_environment(variables, name).get_list(name)
+
+
+def file_url_path(url: str) -> str | None:
+    """Return the path of a ``file:`` URL; ``None`` for any other string."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # such as a host with one bracket
+        return None
+    return unquote(parts.path) if parts.scheme == "file" else None
 
 
 def _parse_environment(variables: Mapping[str, str], name: str) -> ParsedConfig:

@@ -211,6 +211,8 @@ def test_files_of_the_host_need_the_permission_of_the_driver(
         del params[f"{ASSERTION}private.key.pem"]
     message = oauth_error(params)
     assert f"kafka.{ASSERTION}{option} is not in the environment variable {TOKEN_URLS_VARIABLE} of the" in message
+    monkeypatch.setenv(TOKEN_URLS_VARIABLE, "https://[,file://[")  # no URLs
+    assert TOKEN_URLS_VARIABLE in oauth_error(params)
     monkeypatch.delenv(TOKEN_URLS_VARIABLE)
     assert TOKEN_URLS_VARIABLE in oauth_error(params)
 

@@ -72,6 +72,7 @@ def test_ticket_caches_and_files(
     [
         ('useKeytab="file:///etc/my%20keytab" principal=alice credsType=both', "alice", "/etc/my keytab", None),
         ('useKeytab="/etc/client.keytab" principal=alice', "alice", "/etc/client.keytab", None),
+        ('useKeytab="file://[" principal=alice', "alice", "//[", None),  # no URL
         ('useCcache="file:///tmp/tickets"', None, None, "/tmp/tickets"),
         ("useDefaultCcache=true credsType=initiator", None, None, ""),
     ],
