@@ -28,6 +28,7 @@ _OPTION: Final = re.compile(r"-[A-Za-z]|--[a-z-]+")
 COMMANDS: Final = {
     "checkpoint": "show the offsets in the checkpoint of a streaming query",
     "consume": "print records of topics",
+    "lag": "show how far consumer groups are behind",
     "transactions": "show open transactions, and which one holds back readers",
 }
 """The commands and what they do. The module of a command, which has its name, is imported when it runs."""

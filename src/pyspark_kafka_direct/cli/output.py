@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 def add_output_argument(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +17,7 @@ def add_output_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
 
 
-def print_rows(rows: Iterable[Mapping[str, object]], columns: Sequence[str], *, as_json: bool, if_none: str) -> None:
+def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, as_json: bool, if_none: str) -> None:
     """Print rows as JSON, or as a table with these columns; ``if_none`` is printed instead of an empty table."""
     if as_json:
         for row in rows:
@@ -29,7 +29,7 @@ def print_rows(rows: Iterable[Mapping[str, object]], columns: Sequence[str], *, 
         return
     table = [[column.upper().replace("_", " ") for column in columns], *cells]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    is_number = [all(isinstance(row[column], int) for row in rows) for column in columns]
+    is_number = [all(isinstance(row[column], int | None) for row in rows) for column in columns]
     for line in table:
         aligned = (
             cell.rjust(width) if right else cell.ljust(width)
