@@ -135,7 +135,7 @@ def test_selections(options: dict[str, str], messages: list[str]) -> None:
         ("kafkaConsumer.pollTimeoutMs", "2m", "an integer from 1"),
         ("fetchOffset.numRetries", "-1", "an integer from 1"),
         ("fetchOffset.retryIntervalMs", "1s", "an integer from 0"),
-        ("oauthTokenProvider", "company.tokens", "must be module:factory, got 'company.tokens'"),
+        ("oauthTokenProvider", "company.tokens", "must be msk, azure, gcp or module:factory, got 'company.tokens'"),
         ("rackEnvironmentVariable", "$RACK", "must be the name of an environment variable"),
     ],
 )
@@ -153,7 +153,7 @@ def test_values(name: str, value: str, message: str) -> None:
         ("kafka.interceptor.classes", "company.Audit", "use DataFrame operations instead"),
         ("kafka.isolation.level", "committed", "read_uncommitted or read_committed"),
         ("kafka.security.protocol", "TLS", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
-        ("kafka.sasl.login.callback.handler.class", "company.Tokens", "oauthTokenProvider"),
+        ("kafka.sasl.client.callback.handler.class", "company.Tokens", "oauthTokenProvider"),
         ("kafka.request.timeout.ms", "30s", "an integer from 1"),
         ("kafka.fetch.min.bytes", "-1", "an integer from 0"),
         ("kafka.check.crcs", "maybe", "true or false"),

@@ -89,7 +89,9 @@ def test_streams_and_sinks_on_executors(
         "spark.eventLog.dir": (tmp_path / "events").as_uri(),
         "spark.eventLog.compress": "false",
     }
-    spark = make_spark(token_conf(kafka) | events, master="local-cluster[1,3,1024]")
+    # The executors are other processes, which cannot import the daemon of the tests that an earlier session has set.
+    daemon = {"spark.python.daemon.module": "pyspark.daemon"}
+    spark = make_spark(token_conf(kafka) | events | daemon, master="local-cluster[1,3,1024]")
     source, copies, once = topic(), topic(), topic()
     _start_workers(spark, kafka, source)
     enable(spark)

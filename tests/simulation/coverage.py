@@ -37,9 +37,17 @@ UNREACHABLE: Final[Mapping[str, str]] = {
 """Reasons for cells that cannot be reached, by ``fault / request / outcome`` with ``*`` as a wildcard."""
 
 _LEFT_OUT: Final = frozenset(
-    {"DescribeProducers", "CreateDelegationToken", "RenewDelegationToken", "DescribeDelegationToken"}
+    {
+        "DescribeProducers",
+        "CreateDelegationToken",
+        "RenewDelegationToken",
+        "DescribeDelegationToken",
+        "ListTransactions",
+        "DescribeTransactions",
+        "WriteTxnMarkers",
+    }
 )
-"""Requests that only a log line or a login needs; unit tests inject their faults."""
+"""Requests that only a log line, a login or the command line needs; tests of those inject their faults."""
 
 
 class Cell(NamedTuple):

@@ -62,6 +62,7 @@ _IMPLICIT_DEFAULTS: Final[Mapping[str, Any]] = {
     "error_code": ErrorCode(0),
     "timedelta_i32": timedelta(0),
     "timedelta_i64": timedelta(0),
+    "datetime_i64": _EPOCH,
     **dict.fromkeys(("int8", "int16", "uint16", "int32", "uint32", "int64"), 0),
 }
 

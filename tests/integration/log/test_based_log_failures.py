@@ -19,9 +19,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.integration.log.log_helpers import (
+    LIST_OFFSETS,
     TIMEOUT,
     Recorder,
     params,
+    started_log,
     threads_of,
     tp,
     wait_for_no_thread,
@@ -29,6 +31,7 @@ from tests.integration.log.log_helpers import (
 )
 from tests.integration.open_transactions import new_transactional_producer, write_open_transaction
 from tests.integration.waiting import suspend, wait_until
+from tests.proxy import Fault, Network
 
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
@@ -219,14 +222,21 @@ def test_a_callback_of_send_cannot_wait_for_the_log(bench: Workbench, topic: str
 
 def test_a_callback_in_the_thread_of_the_sender_cannot_wait_for_the_log(bench: Workbench, topic: str) -> None:
     """A record that is too large fails at once, and completes when the callback returns."""
-    with KafkaBasedLog(topic, params(bench.bootstrap_servers)) as log:
+    unresponsive = threading.Event()
+
+    def fault(api_key: int) -> Fault:
+        return Fault.NO_RESPONSE if api_key == LIST_OFFSETS and unresponsive.is_set() else Fault.PASS
+
+    with Network(fault) as network, started_log(network, bench.bootstrap_servers, topic) as log:
         raised: list[BaseException | None] = []
 
         def wait(*_: object) -> None:
+            unresponsive.set()  # otherwise the read could be complete before the wait for it
             try:
                 log.read_to_end().result(5)
             except BaseException as error:
                 raised.append(error)
+            unresponsive.clear()
 
         log.send(b"k", b"x" * (2 << 20), wait)
         assert [type(error) for error in raised] == [IllegalLogStateError]
