@@ -89,8 +89,8 @@ slice = read_arrow(sys.argv[2:], params, threads=4, **formats)
 INTERRUPTED = """\
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 slice.read_next_batch()
-print("ready", flush=True)
 try:
+    print("ready", flush=True)  # from here on, the signal may arrive
     time.sleep(300)
 except KeyboardInterrupt:
     slice.close()
