@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, client_settings
+from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, cluster_client
 from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, utc_time
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from pyspark_kafka_direct.cli.query_checkpoint import QueryCheckpoint
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.offsets import TopicPartition
 
 DESCRIPTION: Final = """\
@@ -48,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     columns = [*_COLUMNS]
     if any((arguments.bootstrap_server, arguments.command_config, arguments.profile, arguments.settings)):
         columns += _LAG_COLUMNS
-        log_ends = _log_ends(ends, client_settings(arguments))
+        log_ends = _log_ends(ends, cluster_client(arguments))
         for row, each in zip(rows, ends, strict=True):
             row |= {"log_end": log_ends[each.partition], "lag": log_ends[each.partition] - each.end}
     if not arguments.json:
@@ -92,12 +93,9 @@ def _row(of: _PartitionEnd) -> dict[str, object]:
     }
 
 
-def _log_ends(of: Iterable[_PartitionEnd], settings: Mapping[str, str]) -> dict[TopicPartition, int]:
-    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+def _log_ends(of: Iterable[_PartitionEnd], cluster: ClusterClient) -> dict[TopicPartition, int]:
     from pyspark_kafka_direct.offsets import LATEST
-    from pyspark_kafka_direct.options.kafka_params import parse_kafka_params
 
-    cluster = ClusterClient(parse_kafka_params(settings).connection)
     return cluster.offsets(dict.fromkeys((each.partition for each in of), LATEST))
 
 

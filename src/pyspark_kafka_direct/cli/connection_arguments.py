@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+
 PROFILES_VARIABLE: Final = "KAFKA_DIRECT_PROFILES"
 _DEFAULT_PROFILES: Final = "~/.config/kafka-direct/profiles.toml"
 
@@ -65,6 +67,14 @@ def client_settings(arguments: argparse.Namespace) -> dict[str, str]:
             "profile"
         )
     return settings
+
+
+def cluster_client(arguments: argparse.Namespace) -> ClusterClient:
+    """Return a client with the settings of the command line; errors as ``client_settings``."""
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.options.kafka_params import parse_kafka_params
+
+    return ClusterClient(parse_kafka_params(client_settings(arguments)).connection)
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, client_settings
+from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, cluster_client
 from pyspark_kafka_direct.cli.main import FOUND_PROBLEM
 from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, to_stderr
 from pyspark_kafka_direct.errors import OptionError
@@ -48,12 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the lag."""
-    from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.options.kafka_params import parse_kafka_params
-
     if not arguments.interval > 0:
         raise OptionError("--interval must be more than 0 seconds")
-    cluster = ClusterClient(parse_kafka_params(client_settings(arguments)).connection)
+    cluster = cluster_client(arguments)
     if not arguments.watch:
         return _print(_measure(cluster, arguments.groups), arguments.groups, as_json=arguments.json)
     is_drawn = not arguments.json and sys.stdout.isatty()

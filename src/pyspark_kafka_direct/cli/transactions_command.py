@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, client_settings
+from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, cluster_client
 from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, to_stderr, utc_time
 from pyspark_kafka_direct.errors import OptionError
 
@@ -72,10 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the transactions."""
-    from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.options.kafka_params import parse_kafka_params
-
-    cluster = ClusterClient(parse_kafka_params(client_settings(arguments)).connection)
+    cluster = cluster_client(arguments)
     match arguments.action:
         case "list":
             return _list(cluster, arguments.names, as_json=arguments.json)

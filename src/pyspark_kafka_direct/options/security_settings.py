@@ -274,7 +274,7 @@ class TokenState:
 
 
 class DelegationTokens:
-    """The newest delegation tokens that the process has received; a driver's process reads them where it is told."""
+    """The newest delegation tokens that the process has received; a driver's process reads them with ``read_by``."""
 
     def __init__(self) -> None:
         self._received: dict[DelegationTokenLogin, DelegationToken] = {}

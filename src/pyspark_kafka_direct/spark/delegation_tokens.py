@@ -251,5 +251,5 @@ class ClusterToken:
 
 
 def _new_client(config: TokenClusterConfig) -> ClusterClient:
-    # With connections of its own: each attempt logs in again, and nothing else uses them.
+    # With separate connections: each attempt logs in again, and nothing else uses them.
     return ClusterClient(config.connection, pool=ConnectionPool(SYSTEM))
