@@ -19,6 +19,7 @@ PAGES = [
     "CONTRIBUTING.md",
     "RELEASING.md",
     "SECURITY.md",
+    "tests/README.md",
     *(
         f"{folder}/{file.name}"
         for folder in ("docs", "bench/results", "tests/evidence")

@@ -1,4 +1,4 @@
-"""Generates docs/mistakes.md, which shows the error messages of common mistakes.
+"""Generates tests/evidence/mistakes.md, which shows the error messages of common mistakes.
 
     python -m tests.mistakes --write      # regenerate the page, which takes a minute
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-PAGE: Final = Path(__file__).parent.parent / "docs" / "mistakes.md"
+PAGE: Final = Path(__file__).parent / "evidence" / "mistakes.md"
 TOPIC: Final = "flights"
 TLS: Final = "SASL_SSL"
 
@@ -39,7 +39,7 @@ _HEAD: Final = """# Error messages of common mistakes
 Each section shows the relevant options, and the last lines that Python prints, from the name of Spark's exception on.
 Ids, ports and times are replaced.
 
-`error_of` returns the [original error of this package](structured-streaming.md#which-error-it-was).
+`error_of` returns the [original error of this package](../../docs/structured-streaming.md#which-error-it-was).
 
 If a section has one message, it is the same for batches, streams and Spark Connect. With Spark Connect, the
 exception's class is in `pyspark.errors.exceptions.connect`, and the server's stack trace follows the message. To omit

@@ -1,4 +1,4 @@
-"""Runs seeds on the simulated cluster: ``make simulate SEEDS=100000``. See docs/simulation.md.
+"""Runs seeds on the simulated cluster: ``make simulate SEEDS=100000``. See tests/evidence/simulation.md.
 
 python -m tests.simulation --seeds 1000              # fresh seeds
 python -m tests.simulation --seeds 1000 --first tree # seeds derived from the code: those of make test
