@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _ROOT: Final = Path(__file__).parents[1]
 _DOCS: Final = "docs/"  # what is below this folder of the repository is at the root of the site
 _FOLDERS: Final = ("bench/results", "tests/evidence")  # at the same place in both
+_PAGES: Final = ("bench/README.md", "tests/README.md")
 _LINK: Final = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -24,6 +25,8 @@ def on_files(files: Any, *, config: Any) -> None:
         for path in sorted((_ROOT / folder).iterdir()):
             if path.suffix in {".md", ".png"}:
                 files.append(File.generated(config, f"{folder}/{path.name}", abs_src_path=str(path)))
+    for name in _PAGES:
+        files.append(File.generated(config, name, abs_src_path=str(_ROOT / name)))
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
@@ -39,7 +42,7 @@ def with_links_of_site(markdown: str, page: str, pages: Collection[str]) -> str:
         page: Its place in the site.
         pages: Those of all pages and pictures. Other links stay.
     """
-    here = posixpath.dirname(page if page.startswith(_FOLDERS) else _DOCS + page)
+    here = posixpath.dirname(page if page.startswith(_FOLDERS + _PAGES) else _DOCS + page)
 
     def link(found: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(here, found[1])).removeprefix(_DOCS)

@@ -19,6 +19,7 @@ PAGES = [
     "CONTRIBUTING.md",
     "RELEASING.md",
     "SECURITY.md",
+    "bench/README.md",
     "tests/README.md",
     *(
         f"{folder}/{file.name}"
