@@ -39,7 +39,7 @@ _INITIAL_OFFSETS: Final = Reason(
 _ONE_BATCH: Final = Reason(
     Kind.DEVIATION,
     "On Spark 4.0 and 4.1, [a run with `Trigger.AvailableNow` or `Trigger.Once` is one batch within the limits]"
-    "(../../docs/spark-versions.md#triggeravailablenow-before-42).",
+    "(../../docs/install.md#triggeravailablenow-before-42).",
 )
 _CLASS_UNLESS_ONE_BATCH: Final = Reason(
     Kind.ERROR, f"{_CLASS.text} {_ONE_BATCH.text} This batch does not fail.", since="4.2"

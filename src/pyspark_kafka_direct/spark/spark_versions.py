@@ -6,7 +6,7 @@
     4.2   passes the start of a batch and a read limit to stream readers, supports Trigger.AvailableNow there, and
           requests the latest offsets for progress reports
 
-Features are detected, not derived from the version, because vendors backport them. docs/spark-versions.md describes
+Features are detected, not derived from the version, because vendors backport them. docs/install.md describes
 the effects for users.
 """
 
@@ -128,7 +128,7 @@ def changed_spark_error(name: str) -> SparkVersionError:
     version = import_module("pyspark").__version__
     return SparkVersionError(
         f"This package uses {name} of Spark, which Spark {version} does not have. Use a version of Spark that was "
-        "tested (docs/spark-versions.md), or a newer version of this package."
+        "tested (docs/install.md), or a newer version of this package."
     )
 
 
