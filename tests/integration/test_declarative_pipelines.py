@@ -1,4 +1,4 @@
-"""The pipeline of docs/declarative-pipelines.md, run by spark-pipelines."""
+"""The pipeline of docs/structured-streaming.md, run by spark-pipelines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-PAGE = "docs/declarative-pipelines.md"
+PAGE = "docs/structured-streaming.md"
 
 
 @pytest.mark.soak
