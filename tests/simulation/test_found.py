@@ -35,6 +35,8 @@ _PLANS = Path(__file__).parent / "plans"
         # A topic was recreated with fewer partitions. Each batch for a missing partition waited until it was found
         # missing, and a read waited for all of them.
         "batches-of-a-missing-partition",
+        # A record had failed, but its future waited for the metadata of another topic, which no broker returned.
+        "failed-record-behind-another-topic",
         # A direct stream found a partition in a batch that no checkpoint has, and committed its records. When the batch
         # was generated again, it lacked them.
         "direct-stream-partition-without-checkpoint",

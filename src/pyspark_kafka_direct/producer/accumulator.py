@@ -243,6 +243,7 @@ class RecordAccumulator:
 
     def _refresh_topic(self, record: PendingRecord) -> _TopicInfo:
         """Fetch the metadata of a record's topic, and raise if several brokers confirm that it does not exist."""
+        self._report_deliveries()  # a request may take long, and futures must not wait for it
         name = record.topic
         deadline = self._metadata_deadline(record)
         while (metadata := self._request_topic(name, deadline)) is None:
