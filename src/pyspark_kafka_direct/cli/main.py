@@ -26,6 +26,7 @@ _POSITION: Final = re.compile(r"-[0-9]")
 _OPTION: Final = re.compile(r"-[A-Za-z]|--[a-z-]+")
 
 COMMANDS: Final = {
+    "audit": "compare a topic with the output of a query, by source offsets",
     "checkpoint": "show the offsets in the checkpoint of a streaming query",
     "consume": "print records of topics",
     "lag": "show how far consumer groups are behind",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
-from pyspark_kafka_direct.offsets import partition_offsets_from_json
+from pyspark_kafka_direct.offsets import partition_offsets_from_json, recorded_first_start
 from pyspark_kafka_direct.producer.file_systems import masked_repr, open_file_system
 from pyspark_kafka_direct.spark.checkpoint_files import parse_offset_seq
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.spark.checkpoint_files import OffsetSeq
 
 _MAX_FILE_BYTES: Final = 64 << 20  # of an entry: a million partitions have about 20 MB
 
@@ -65,19 +66,34 @@ class QueryCheckpoint:
         Raises:
             InvalidOffsetsError: The entry does not exist or is invalid.
         """
-        name = f"offsets/{batch_id}"
-        text = self._read(name)
-        if text is None:
-            raise InvalidOffsetsError(f"{masked_repr(self._location)} has no longer the file {name}; run it again")
-        entry = parse_offset_seq(text.removesuffix("\n"), name)
-        names = entry.names or tuple(map(str, range(len(entry.sources))))
-        sources = {name: _kafka_offsets(line) for name, line in zip(names, entry.sources, strict=True)}
+        entry = self._entry(batch_id)
+        sources = {name: _kafka_offsets(line) for name, line in _sources(entry).items()}
         metadata = _json_object(entry.metadata)
         return PlannedBatch(
             metadata.get("batchTimestampMs"),
             metadata.get("batchWatermarkMs"),
             {name: offsets for name, offsets in sources.items() if offsets is not None},
         )
+
+    def first_start(self, source: str) -> Mapping[TopicPartition, int] | None:
+        """Return where the first batch of a Kafka source starts, or None if the checkpoint no longer has it.
+
+        Raises:
+            InvalidOffsetsError: The entry of the first batch is invalid.
+        """
+        if 0 in self.planned:  # of this package
+            start = recorded_first_start(_json_object(_sources(self._entry(0)).get(source) or ""))
+            if start is not None:
+                return start
+        initial = self._read(f"sources/{source}/0")  # of Spark's own source: a zero byte, the version and the offsets
+        return None if initial is None else _kafka_offsets(initial.rstrip("\n").rpartition("\n")[2])
+
+    def _entry(self, batch_id: int) -> OffsetSeq:
+        name = f"offsets/{batch_id}"
+        text = self._read(name)
+        if text is None:
+            raise InvalidOffsetsError(f"{masked_repr(self._location)} has no longer the file {name}; run it again")
+        return parse_offset_seq(text.removesuffix("\n"), name)
 
     def _batch_ids(self, folder: str) -> list[int]:
         return sorted(int(name) for name in self._names(folder) if name.isascii() and name.isdecimal())
@@ -97,6 +113,12 @@ class QueryCheckpoint:
         if len(data) > _MAX_FILE_BYTES:
             raise InvalidOffsetsError(f"{masked_repr(self._location)}: the file {name} is larger than 64 MiB")
         return data.decode("utf-8", errors="replace")
+
+
+def _sources(entry: OffsetSeq) -> dict[str, str | None]:
+    """Return the offsets of the sources by their names or numbers."""
+    names = entry.names or tuple(map(str, range(len(entry.sources))))
+    return dict(zip(names, entry.sources, strict=True))
 
 
 def _kafka_offsets(line: str | None) -> Mapping[TopicPartition, int] | None:

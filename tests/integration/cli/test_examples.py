@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -11,11 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.integration.cli.audits import Auditor
 
 from pyspark_kafka_direct import write_arrow
 from pyspark_kafka_direct.cli.main import COMMANDS
+from pyspark_kafka_direct.offsets import TopicPartition as Partition
+from pyspark_kafka_direct.offsets import record_first_start
 
 if TYPE_CHECKING:
     from tests.conftest import MakeTopic
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
 _EXAMPLE = re.compile(r"^ +kafka-direct ((?!COMMAND).+)$", re.MULTILINE)
+FILE = "flights.parquet"
 _PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
 _HELP = [import_module(f"pyspark_kafka_direct.cli.{name}_command").EXAMPLES for name in COMMANDS]
 
@@ -39,7 +45,10 @@ def test_each_command_has_an_example_on_the_page() -> None:
 def flights(kafka: EmbeddedKafka, make_topic: MakeTopic) -> str:
     """A topic of 20 flights as JSON."""
     topic = make_topic(2)
-    values = pa.table({"value": [b'{"carrier":"UA","flight":%d}' % number for number in range(20)]})
+    values = pa.table({
+        "value": [b'{"carrier":"UA","flight":%d}' % number for number in range(20)],
+        "partition": pa.array([number % 2 for number in range(20)], pa.int32()),
+    })  # fmt: skip
     write_arrow(topic, values, {"bootstrap.servers": kafka.bootstrap_servers}, transactional_id=f"{topic}-writer")
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"{topic}-query"})
     consumer.commit(offsets=[TopicPartition(topic, 1, 5)], asynchronous=False)
@@ -50,18 +59,31 @@ def flights(kafka: EmbeddedKafka, make_topic: MakeTopic) -> str:
 @pytest.fixture
 def checkpoint(flights: str, tmp_path: Path) -> Path:
     """The checkpoint of a query of the topic."""
-    for folder, lines in (("offsets", ["v1", "{}", f'{{"{flights}":{{"0":3,"1":4}}}}']), ("commits", ["v1", "{}"])):
+    ends = {Partition(flights, 0): 3, Partition(flights, 1): 4}
+    offsets = json.dumps(record_first_start(ends, dict.fromkeys(ends, 0)))
+    for folder, lines in (("offsets", ["v1", "{}", offsets]), ("commits", ["v1", "{}"])):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "0").write_text("\n".join(lines))
     return tmp_path
 
 
+@pytest.fixture
+def copies(kafka: EmbeddedKafka, flights: str, make_topic: MakeTopic, tmp_path: Path) -> str:
+    """A topic with the source offsets of the flights, in headers and values, beside a file with them as columns."""
+    positions = [(flights, number % 2, number // 2) for number in range(20)]
+    auditor = Auditor(kafka.bootstrap_servers)
+    auditor.write(topic := make_topic(), positions)
+    names = ("topic", "partition", "offset")
+    pq.write_table(pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in positions]), tmp_path / FILE)
+    return topic
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_example(kafka: EmbeddedKafka, flights: str, checkpoint: Path, example: str) -> None:
+def test_example(kafka: EmbeddedKafka, flights: str, copies: str, checkpoint: Path, example: str) -> None:
     pattern = re.escape(flights)
     text = example.replace("localhost:9092", kafka.bootstrap_servers).replace("'fli.*'", f"'{pattern}'")
-    text = text.replace("flights.checkpoint", str(checkpoint))
-    arguments = shlex.split(re.sub(r"\bflights\b", flights, text))
+    text = re.sub(r"(flights|copies)\.checkpoint", str(checkpoint), text).replace(FILE, str(checkpoint / FILE))
+    arguments = shlex.split(re.sub(r"(?<!/)\bcopies\b", copies, re.sub(r"(?<!/)\bflights\b", flights, text)))
     program = "import sys; from pyspark_kafka_direct.cli.main import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments], check=False, capture_output=True, text=True, timeout=300
@@ -73,7 +95,7 @@ def test_example(kafka: EmbeddedKafka, flights: str, checkpoint: Path, example: 
         )
         return
     assert (done.returncode, done.stderr) == (0, "")
-    if arguments[0] in ("checkpoint", "lag"):
+    if arguments[0] in ("audit", "checkpoint", "lag"):
         assert f"{flights}-1" in done.stdout
     elif arguments[0] == "consume":
         assert 3 <= done.stdout.count("UA") <= 20, done.stdout
