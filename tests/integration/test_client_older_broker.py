@@ -105,7 +105,7 @@ def test_the_versions_of_each_release(
 ) -> None:
     newest_versions = dict(zip((1, 2, 3), RELEASES[release], strict=True))
     used_versions: dict[int, int] = {}
-    negotiate_versions, submit = Connection._negotiate_versions, Connection.submit
+    negotiate_versions, submit = Connection.negotiate_versions, Connection.submit
 
     def limit_versions(connection: Connection, deadline: Deadline) -> None:
         negotiate_versions(connection, deadline)
@@ -118,7 +118,7 @@ def test_the_versions_of_each_release(
         submit(connection, api, values, deadline)
         used_versions[api.key] = connection.version(api)
 
-    monkeypatch.setattr(Connection, "_negotiate_versions", limit_versions)
+    monkeypatch.setattr(Connection, "negotiate_versions", limit_versions)
     monkeypatch.setattr(Connection, "submit", record_versions)
     settings = parse_client_params(
         {"bootstrap.servers": kafka.bootstrap_servers, "client.id": f"as-{release}", "isolation.level": level}

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "audit": "compare a topic with the output of a query, by source offsets",
     "checkpoint": "show the offsets in the checkpoint of a streaming query",
     "consume": "print records of topics",
+    "doctor": "find what prevents queries from reaching Kafka, here and on executors",
     "lag": "show how far consumer groups are behind",
     "transactions": "show open transactions, and which one holds back readers",
 }

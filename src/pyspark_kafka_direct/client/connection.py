@@ -121,22 +121,48 @@ class Connection:
         """Connect, perform the TLS handshake, negotiate API versions and authenticate."""
         sock = connect_socket(settings, host, port, deadline)
         try:
-            if settings.security.protocol.endswith("SSL"):
-                from pyspark_kafka_direct.client.security.tls_handshake import wrap_socket
-
-                try:
-                    sock = wrap_socket(sock, settings, host, deadline)
-                except BrokerUnreachableError:  # the connection was closed
-                    cls._check_uses_tls(settings, host, port, deadline)
-                    raise
+            if settings.security.tls is not None:
+                sock = cls.start_tls(sock, settings, host, port, deadline)
             connection = cls(settings, sock, host, port, deadline.system)
-            connection._negotiate_versions(deadline)
-            connection._authenticate(deadline)
-            connection._connecting = False
+            connection.negotiate_versions(deadline)
+            connection.authenticate(deadline)
         except BaseException:
             sock.close()
             raise
         return connection
+
+    @classmethod
+    def start_tls(
+        cls, sock: socket.socket, settings: ConnectionSettings, host: str, port: int, deadline: Deadline
+    ) -> socket.socket:
+        """Perform the TLS handshake over a connected socket; return the TLS socket. Errors close the socket."""
+        from pyspark_kafka_direct.client.security.tls_handshake import wrap_socket
+
+        try:
+            return wrap_socket(sock, settings, host, deadline)
+        except BrokerUnreachableError:  # the connection was closed
+            cls._check_uses_tls(settings, host, port, deadline)
+            raise
+
+    def negotiate_versions(self, deadline: Deadline) -> None:
+        """Fetch the API versions of the broker; a new connection needs them before ``authenticate``."""
+        # A broker that does not support this version responds with an error in version 0, and names the versions of
+        # ApiVersions that it supports (KIP-511).
+        response = self._call_api_versions(_FIRST_VERSION_OF_HANDSHAKE, deadline)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            supported = {api.api_key: api.max_version for api in response.api_keys}.get(messages.API_VERSIONS.key, 0)
+            response = self._call_api_versions(min(supported, messages.API_VERSIONS.versions.highest), deadline)
+        if response.error_code:
+            self.close()
+            raise error_for(response.error_code, "fetching the broker's API versions", broker=self.broker)
+        self.api_versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        check_supported_broker(self.api_versions, self.broker, sasl=self.settings.security.sasl is not None)
+
+    def authenticate(self, deadline: Deadline) -> None:
+        """Log in, if the settings have SASL; afterwards the connection can be used."""
+        if self.settings.security.sasl is not None:
+            self._authenticate(deadline)
+        self._connecting = False
 
     @classmethod
     def _check_uses_tls(cls, settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> None:
@@ -335,19 +361,6 @@ class Connection:
         self.is_foreign = True
         self.close()
 
-    def _negotiate_versions(self, deadline: Deadline) -> None:
-        # A broker that does not support this version responds with an error in version 0, and names the versions of
-        # ApiVersions that it supports (KIP-511).
-        response = self._call_api_versions(_FIRST_VERSION_OF_HANDSHAKE, deadline)
-        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            supported = {api.api_key: api.max_version for api in response.api_keys}.get(messages.API_VERSIONS.key, 0)
-            response = self._call_api_versions(min(supported, messages.API_VERSIONS.versions.highest), deadline)
-        if response.error_code:
-            self.close()
-            raise error_for(response.error_code, "fetching the broker's API versions", broker=self.broker)
-        self.api_versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-        check_supported_broker(self.api_versions, self.broker, sasl=self.settings.security.sasl is not None)
-
     def _call_api_versions(self, version: int, deadline: Deadline) -> Any:
         cluster_id, node_id = self.expected
         request: dict[str, str | int] = {
@@ -381,8 +394,6 @@ class Connection:
         return response
 
     def _authenticate(self, deadline: Deadline) -> None:
-        if self.settings.security.sasl is None:
-            return
         from pyspark_kafka_direct.client.security.sasl_authenticator import authenticate
 
         self._authenticating = True

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, BrokerUnreachableError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark_kafka_direct.client.deadline import Deadline
     from pyspark_kafka_direct.client.system import Address
     from pyspark_kafka_direct.options.settings import ConnectionSettings
@@ -30,39 +32,16 @@ _ADVICE = {
 def connect_socket(settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> socket.socket:
     """Connect over TCP, trying every address of the host (IPv6 and IPv4) in the resolver's order."""
     try:
-        return _connect(settings, host, port, deadline)
+        addresses = resolve_broker(settings, host, port, deadline)
+        return connect_addresses(settings, addresses, format_address(host, port), deadline)
     except BrokerError as error:
         error.connected = False  # so that `Witnesses` do not wait for this broker
         raise
 
 
-def _connect(settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> socket.socket:
+def resolve_broker(settings: ConnectionSettings, host: str, port: int, deadline: Deadline) -> list[Address]:
+    """Return the addresses of a host, in the resolver's order."""
     broker = format_address(host, port)
-    addresses = _resolve(settings, host, port, broker, deadline)
-    failures: list[tuple[str, OSError]] = []
-    for index, address in enumerate(addresses):
-        seconds = max(deadline.remaining() / (len(addresses) - index), 0.001)  # an equal share for each address
-        try:
-            return deadline.system.connect_tcp(
-                address, seconds, settings.receive_buffer_bytes, settings.send_buffer_bytes
-            )
-        except OSError as error:
-            failures.append((str(address.address[0]), error))
-    if all(isinstance(error, TimeoutError) for _, error in failures):
-        raise BrokerTimeoutError(
-            f"The connection timed out ({', '.join(address for address, _ in failures)} did not respond): check host, "
-            "port and firewall, or raise kafka.socket.connection.setup.timeout.ms.",
-            broker=broker,
-        )
-    raise BrokerUnreachableError(f"Cannot connect: {_describe_failures(failures)}.", broker=broker) from failures[-1][1]
-
-
-def format_address(host: str, port: int) -> str:
-    """Return ``host:port``, with an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _resolve(settings: ConnectionSettings, host: str, port: int, broker: str, deadline: Deadline) -> list[Address]:
     system, family = deadline.system, _ADDRESS_FAMILIES[settings.address_family]
     with contextlib.suppress(socket.gaierror):
         return system.resolve_host(host, port, family, socket.AI_NUMERICHOST)
@@ -89,6 +68,33 @@ def _resolve(settings: ConnectionSettings, host: str, port: int, broker: str, de
             broker=broker,
         ) from resolved[0]
     return resolved[0]
+
+
+def connect_addresses(
+    settings: ConnectionSettings, addresses: Sequence[Address], broker: str, deadline: Deadline
+) -> socket.socket:
+    """Connect to the first of a broker's addresses that accepts."""
+    failures: list[tuple[str, OSError]] = []
+    for index, address in enumerate(addresses):
+        seconds = max(deadline.remaining() / (len(addresses) - index), 0.001)  # an equal share for each address
+        try:
+            return deadline.system.connect_tcp(
+                address, seconds, settings.receive_buffer_bytes, settings.send_buffer_bytes
+            )
+        except OSError as error:
+            failures.append((str(address.address[0]), error))
+    if all(isinstance(error, TimeoutError) for _, error in failures):
+        raise BrokerTimeoutError(
+            f"The connection timed out ({', '.join(address for address, _ in failures)} did not respond): check host, "
+            "port and firewall, or raise kafka.socket.connection.setup.timeout.ms.",
+            broker=broker,
+        )
+    raise BrokerUnreachableError(f"Cannot connect: {_describe_failures(failures)}.", broker=broker) from failures[-1][1]
+
+
+def format_address(host: str, port: int) -> str:
+    """Return ``host:port``, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _describe_failures(failures: list[tuple[str, OSError]]) -> str:

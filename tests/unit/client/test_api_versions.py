@@ -7,10 +7,14 @@ from kafka.protocol.broker_version_data import BROKER_API_VERSIONS, infer_broker
 
 from pyspark_kafka_direct.client.api_versions import check_supported_broker, kafka_release, negotiate_version
 from pyspark_kafka_direct.errors import UnsupportedBrokerError
-from pyspark_kafka_direct.protocol import messages
+from pyspark_kafka_direct.protocol import description_messages, messages
 from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
-APIS = [each for each in vars(messages).values() if isinstance(each, ApiMessageType)]
+APIS = [
+    each
+    for each in (*vars(messages).values(), *vars(description_messages).values())
+    if isinstance(each, ApiMessageType)
+]
 
 
 @pytest.mark.parametrize(
@@ -66,6 +70,8 @@ def test_supported_brokers_support_each_request(api: ApiMessageType) -> None:
     releases = {
         messages.CREATE_TOPICS: (2, 5),
         messages.DESCRIBE_CONFIGS: (2, 5),
+        description_messages.DESCRIBE_CLUSTER: (2, 8),
+        description_messages.DESCRIBE_QUORUM: (4, 0),
         messages.DESCRIBE_PRODUCERS: (2, 8),
         messages.DESCRIBE_TRANSACTIONS: (3, 0),
         messages.LIST_TRANSACTIONS: (3, 0),

@@ -11,14 +11,18 @@ from uuid import UUID
 import pytest
 from tests.unit.protocol.message_values import ONLY_IN_KIO
 
-from pyspark_kafka_direct.protocol import messages
+from pyspark_kafka_direct.protocol import description_messages, messages
 from pyspark_kafka_direct.protocol.messages import ApiMessageType
 from pyspark_kafka_direct.protocol.schema import ArrayType, StructSpec, Versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-APIS = [each for each in vars(messages).values() if isinstance(each, ApiMessageType) and each.name not in ONLY_IN_KIO]
+APIS = [
+    each
+    for each in (*vars(messages).values(), *vars(description_messages).values())
+    if isinstance(each, ApiMessageType) and each.name not in ONLY_IN_KIO
+]
 EMPTY: dict[str, Any] = {"bool": False, "string": "", "bytes": b"", "records": b"", "uuid": UUID(int=0)}
 
 

@@ -28,7 +28,7 @@ from tests.unit.protocol.message_values import (
 )
 
 from pyspark_kafka_direct.client.connection import max_response_size
-from pyspark_kafka_direct.protocol import messages
+from pyspark_kafka_direct.protocol import description_messages, messages
 from pyspark_kafka_direct.protocol.codec import compile_writer
 from pyspark_kafka_direct.protocol.messages import ApiMessageType
 from pyspark_kafka_direct.protocol.primitives import MalformedError, encode_unsigned_varint, read_unsigned_varint
@@ -38,7 +38,11 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterable
 
-APIS = [each for each in vars(messages).values() if isinstance(each, ApiMessageType)]
+APIS = [
+    each
+    for each in (*vars(messages).values(), *vars(description_messages).values())
+    if isinstance(each, ApiMessageType)
+]
 
 
 def supported_versions(api: ApiMessageType) -> range:
@@ -90,6 +94,10 @@ def test_supported_versions_of_all_messages() -> None:
         "ListTransactions": Versions(0, 2),
         "DescribeTransactions": Versions(0, 0),
         "WriteTxnMarkers": Versions(1, 2),
+        "DescribeCluster": Versions(0, 2),
+        "DescribeGroups": Versions(0, 5),
+        "ListGroups": Versions(0, 5),
+        "DescribeQuorum": Versions(1, 1),
     }
 
 

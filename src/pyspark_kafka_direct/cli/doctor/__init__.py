@@ -1,0 +1,1 @@
+"""The checks of ``kafka-direct doctor``: this Python, brokers, topics, groups and clocks, here and on executors."""
