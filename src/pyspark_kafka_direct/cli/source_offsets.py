@@ -23,7 +23,7 @@ _NO_ROW: Final = b"\0"
 _ROWS: Final = b"\2"  # several
 _AFTER_ROW: Final = bytes([1, 2, 2, *range(3, 256)])  # the state of a record after one more row
 _NUMBER: Final = r"^([0-9]{1,18}|[1-8][0-9]{18})$"  # less than 2^63
-_MIN_RUN: Final = 8  # offsets; rows with shorter runs are sorted
+_MIN_RUN: Final = 8  # offsets; rows with shorter runs are added one by one, which is then faster
 
 
 class OffsetRun(NamedTuple):
@@ -113,14 +113,30 @@ class PartitionComparison:
             else:
                 index += 1
 
+    def add_scattered_rows(self, offsets: Iterable[int]) -> None:
+        """Add a row for each of these offsets, which may be in any order."""
+        states, starts, stops = self._states, self._starts, self._stops
+        start = stop = shift = 0  # of the run that has the offset before
+        for offset in offsets:
+            if not start <= offset < stop:
+                index = bisect_right(starts, offset) - 1
+                if index < 0 or offset >= stops[index]:
+                    self._add_rows_without_record(offset, offset + 1)
+                    continue
+                start, stop, shift = starts[index], stops[index], self._ranks[index] - starts[index]
+            rank = offset + shift
+            states[rank] = _AFTER_ROW[states[rank]]
+
     def _add_rows_without_record(self, start: int, stop: int) -> None:
         in_range = max(start, self.from_offset, self.log_start), min(stop, self.until_offset)
         behind_log = max(start, self.until_offset, self._log_end), stop
         for first, end in (in_range, behind_log):
             if first < end:
                 self.unknown += end - first
-                shown = {*self._first_unknown, *range(first, min(end, first + MAX_SHOWN))}
-                self._first_unknown = sorted(shown)[:MAX_SHOWN]
+                shown = self._first_unknown
+                if len(shown) < MAX_SHOWN or first < shown[-1]:
+                    more = range(first, min(end, first + MAX_SHOWN))
+                    self._first_unknown = sorted({*shown, *more})[:MAX_SHOWN]
 
     def _first(self, state: bytes) -> list[int]:
         offsets: list[int] = []
@@ -165,33 +181,38 @@ class RowComparison:
             chosen = is_readable
         if _true_count(chosen) < len(offsets):
             partitions, offsets = partitions.filter(chosen), offsets.filter(chosen)
-        other_partitions = 0
-        for run in offset_runs(partitions, offsets):
-            comparison = self._partitions.get(run.partition)
-            if comparison is None:
-                other_partitions += run.stop - run.start
-            else:
-                comparison.add_rows(run.start, run.stop)
+        other_partitions = self._add_offsets(partitions, offsets)
         rows = len(is_readable)
         more = RowCounts(rows, rows - _true_count(is_readable), others, other_partitions)
         self.counts = RowCounts(*map(sum, zip(self.counts, more, strict=True)))
 
+    def _add_offsets(self, partitions: pa.Array, offsets: pa.Array) -> int:
+        """Add rows of the topic, and return the number of those in other partitions."""
+        others = 0
+        starts = _run_starts(partitions, offsets)
+        if len(starts) * _MIN_RUN > len(offsets):
+            for number in pc.unique(partitions).to_pylist():
+                of_partition = offsets.filter(pc.equal(partitions, number))
+                first = of_partition.offset
+                values = memoryview(of_partition.buffers()[1]).cast("q")[first : first + len(of_partition)]
+                comparison = self._partitions.get(number)
+                if comparison is None:
+                    others += len(of_partition)
+                else:
+                    comparison.add_scattered_rows(values)
+            return others
+        for run in _runs(partitions, offsets, starts):
+            comparison = self._partitions.get(run.partition)
+            if comparison is None:
+                others += run.stop - run.start
+            else:
+                comparison.add_rows(run.start, run.stop)
+        return others
+
 
 def offset_runs(partitions: pa.Array, offsets: pa.Array) -> Iterator[OffsetRun]:
     """Yield the runs of offsets in rows; an offset that occurs twice is in two of them."""
-    if not len(offsets):
-        return
-    starts = _run_starts(partitions, offsets)
-    if len(starts) * _MIN_RUN > len(offsets):
-        rows = pa.table({"partition": partitions, "offset": offsets})
-        order = pc.sort_indices(rows, [("partition", "ascending"), ("offset", "ascending")])
-        partitions, offsets = partitions.take(order), offsets.take(order)
-        starts = _run_starts(partitions, offsets)
-    firsts = starts.to_pylist()
-    lengths = (stop - start for start, stop in zip(firsts, [*firsts[1:], len(offsets)], strict=True))
-    values = zip(partitions.take(starts).to_pylist(), offsets.take(starts).to_pylist(), lengths, strict=True)
-    for partition, offset, length in values:
-        yield OffsetRun(partition, offset, offset + length)
+    yield from _runs(partitions, offsets, _run_starts(partitions, offsets))
 
 
 def readable_numbers(values: pa.Array) -> pa.Array:
@@ -224,6 +245,16 @@ def _as_bytes(values: pa.Array) -> pa.Array:
     """Return a column as bytes, which need not be valid UTF-8."""
     values = _without_dictionary(values)
     return (values.cast(pa.string()) if pa.types.is_integer(values.type) else values).cast(pa.binary())
+
+
+def _runs(partitions: pa.Array, offsets: pa.Array, starts: pa.Array) -> Iterator[OffsetRun]:
+    if not len(offsets):
+        return
+    firsts = starts.to_pylist()
+    lengths = (stop - start for start, stop in zip(firsts, [*firsts[1:], len(offsets)], strict=True))
+    values = zip(partitions.take(starts).to_pylist(), offsets.take(starts).to_pylist(), lengths, strict=True)
+    for partition, offset, length in values:
+        yield OffsetRun(partition, offset, offset + length)
 
 
 def _run_starts(partitions: pa.Array, offsets: pa.Array) -> pa.Array:

@@ -83,7 +83,7 @@ def _open(files: fs.FileSystem, root: str, uri: str, names: Sequence[str]) -> Ta
         return _of_files("committed files of Spark's file sink", _Folder(files, root), present, names, deleted)
     listed = files.get_file_info(fs.FileSelector(root, recursive=True))
     present = [each.path for each in listed if each.type is fs.FileType.File and not _is_hidden(each.path, root)]
-    return _of_files("files", _Folder(files, root), present, names)
+    return _of_files("files", _Folder(files, root), sorted(present), names)
 
 
 def _is_hidden(path: str, root: str) -> bool:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from pyspark_kafka_direct.cli.source_offsets import (
     MAX_SHOWN,
-    OffsetRun,
     PartitionComparison,
     RowComparison,
     RowCounts,
@@ -77,10 +76,20 @@ def test_runs_are_the_rows(rows: list[tuple[int, int]]) -> None:
     assert Counter((run.partition, each) for run in runs for each in range(run.start, run.stop)) == Counter(rows)
 
 
-def test_rows_in_any_order_are_few_runs() -> None:
-    offsets = pa.array([5, 3, 9, 1, 4, 2, 8, 6, 0, 7] * 2, pa.int64())
-    runs = list(offset_runs(pa.array([0] * 10 + [1] * 10, pa.int64()), offsets))
-    assert runs == [OffsetRun(0, 0, 10), OffsetRun(1, 0, 10)]
+@pytest.mark.parametrize("length", [1, 3, 50])
+def test_rows_in_runs_and_scattered_ones_are_the_same(length: int) -> None:
+    """Long runs are compared as such, and short ones offset by offset."""
+    partition = PartitionComparison(10, 200, 200)
+    for start in range(10, 200, 20):  # 10 records and 10 offsets without one
+        partition.add_records(start, start + 10)
+    starts = range(0, 240, 60) if length > 1 else range(239, -1, -60)
+    offsets = [offset for start in starts for offset in range(start, start + length)]
+    rows = RowComparison("flights", {0: partition})
+    rows.add([pa.array([0] * len(offsets)), pa.array(offsets)])
+    records = {offset for start in range(10, 200, 20) for offset in range(start, start + 10)}
+    unknown = [each for each in offsets if (10 <= each < 200 and each not in records) or each >= 200]
+    assert partition.missing == len(records - {*offsets})
+    assert (partition.unknown, partition.first_unknown()) == (len(unknown), sorted(unknown)[:MAX_SHOWN])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,152 @@
+"""Columns of tables: files in several formats, folders, and the log of Spark's file sink."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pyspark_kafka_direct.cli.source_offsets import RowComparison
+from pyspark_kafka_direct.cli.table_files import open_table
+from pyspark_kafka_direct.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+NAMES = ("partition", "offset")
+
+
+def rows(location: object, names: Sequence[str] = NAMES) -> list[tuple[Any, ...]]:
+    """Return the rows of a table; text as strings."""
+    found: list[tuple[Any, ...]] = []
+    for columns in open_table(str(location), names).read():
+        RowComparison("flights", {}).add(columns[-2:])  # which accepts each column
+        found += zip(*(column.to_pylist() for column in columns), strict=True)
+    return [tuple(each.decode() if isinstance(each, bytes) else each for each in row) for row in found]
+
+
+def write_parquet(path: Path, *offsets: object) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"partition": [0] * len(offsets), "offset": list(offsets)}), path)
+    return str(path)
+
+
+def write_log(folder: Path, entry: str, *paths: str, action: str = "add") -> None:
+    (folder / "_spark_metadata").mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"path": path, "size": 1, "isDir": False, "action": action}) for path in paths]
+    (folder / "_spark_metadata" / entry).write_text("\n".join(["v1", *lines]))
+
+
+def test_files_of_each_format(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.snappy.parquet", 1)
+    (tmp_path / "b.csv").write_text('offset,value,partition\n2,"a\\"b\nc",0\nx,,\n')
+    (tmp_path / "c.json").write_text('{"partition":0,"offset":3}\n\n{"offset":"4","partition":[1]}\n{"offset":\n\1\n')
+    with gzip.open(tmp_path / "d.json.gz", "wt") as file:
+        file.write('{"partition":0,"offset":5,"value":"\\u0001"}\n')
+    for ignored in ("_SUCCESS", ".b.csv.crc", "_temporary/0/e.parquet"):
+        (tmp_path / ignored).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / ignored).touch()
+    assert rows(tmp_path) == [
+        (0, 1), ("0", "2"), (None, "x"), ("0", "3"), ("[1]", "4"), (None, None), (None, None), ("0", "5"),
+    ]  # fmt: skip
+    assert rows(f"file://{tmp_path}/a.snappy.parquet") == [(0, 1)]
+
+
+def test_columns_in_names_of_folders(tmp_path: Path) -> None:
+    for folder in ("topic=a%2Fb/partition=3", "topic=c/partition=__HIVE_DEFAULT_PARTITION__", "_x=1"):
+        write_parquet(tmp_path / folder / "x.parquet", 7)
+    assert sorted(rows(tmp_path, ("topic", *NAMES)), key=str) == [
+        ("a/b", "3", 7), ("c", "__HIVE_DEFAULT_PARTITION__", 7), (None, 0, 7)]  # fmt: skip
+
+
+def test_a_file_that_lacks_a_column(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"value": [1, 2]}), tmp_path / "a.parquet")
+    write_parquet(tmp_path / "b.parquet", 5)
+    table = open_table(str(tmp_path), NAMES)
+    assert [[column.to_pylist() for column in columns] for columns in table.read()] == [
+        [[None, None], [None, None]], [[0], [5]]]  # fmt: skip
+    assert list(table.known_columns) == ["value", "partition", "offset"]
+
+
+def test_the_log_of_the_file_sink(tmp_path: Path) -> None:
+    files = [write_parquet(tmp_path / f"with space/{number}.parquet", number) for number in range(6)]
+    uris = [f"file://{path.replace(' ', '%20')}" for path in files]
+    write_log(tmp_path, "0", uris[0])
+    write_log(tmp_path, "1", uris[1])
+    write_log(tmp_path, "9", uris[2])
+    assert rows(tmp_path) == [(0, 0), (0, 1), (0, 2)]
+    write_log(tmp_path, "9.compact", uris[2], files[3])  # without those that have expired
+    write_log(tmp_path, "10", uris[4], f"file://{tmp_path}/deleted.parquet")
+    write_log(tmp_path, ".11.tmp", uris[5])
+    assert rows(tmp_path) == [(0, 2), (0, 3), (0, 4)]
+    assert open_table(str(tmp_path), NAMES).deleted_files == [f"{tmp_path}/deleted.parquet"]
+    write_log(tmp_path, "11", uris[4], action="delete")
+    assert rows(tmp_path) == [(0, 2), (0, 3)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("v2\n", "is not an entry of the log"),
+        ("v1\n{", "has an invalid line"),
+        ("v1\n[]", "has an invalid line"),
+        ('v1\n{"path":7}', "has an invalid line"),
+        ('v1\n{"path":"nowhere://x/y"}', "has an invalid line"),
+        ("v1\n" + "[" * 100_000, "has an invalid line"),
+    ],
+)
+def test_a_damaged_log(tmp_path: Path, entry: str, message: str) -> None:
+    write_log(tmp_path, "0")
+    (tmp_path / "_spark_metadata/0").write_text(entry)
+    with pytest.raises(OptionError, match=message):
+        rows(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.parquet", b"PAR1 is damaged", "x.parquet' cannot be read"),
+        ("x.csv", b"offset,partition\n1\n", "x.csv' cannot be read"),
+        ("x.csv", b"", "x.csv' cannot be read"),
+        ("x.json.gz", b"no gzip", "x.json.gz' cannot be read"),
+        ("x.orc", b"ORC", "is not a Parquet, JSON or CSV file"),
+        ("metadata/v1.metadata.json", b"{}", "is an Iceberg table"),
+        ("_delta_log/00000000000000000000.json", b"{", "cannot be read by deltalake"),
+    ],
+)
+def test_tables_that_cannot_be_read(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(OptionError, match=message):
+        rows(tmp_path)
+
+
+def test_a_delta_table_has_the_rows_of_its_last_version(tmp_path: Path) -> None:
+    def write(*offsets: int, **options: Any) -> None:
+        table = pa.table({"partition": pa.array([0] * len(offsets), pa.int32()), "offset": list(offsets)})
+        deltalake.write_deltalake(str(tmp_path), table, **options)
+
+    write(1, 2)
+    write(3, mode="overwrite")
+    write(4, mode="append")
+    assert sorted(rows(tmp_path)) == [(0, 3), (0, 4)]
+    assert rows(tmp_path, ("missing", "offset"))[0][0] is None
+
+
+def test_delta_without_its_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "deltalake", None)
+    (tmp_path / "_delta_log").mkdir()
+    with pytest.raises(OptionError, match=r"pip install 'pyspark-kafka-direct\[delta\]'"):
+        rows(tmp_path)
+
+
+def test_secrets_of_a_uri_are_masked() -> None:
+    with pytest.raises(OptionError) as raised:
+        open_table("s3://key:secret@bucket/x?endpoint_override=127.0.0.1:1&scheme=ftp", NAMES)
+    assert "secret" not in str(raised.value)
