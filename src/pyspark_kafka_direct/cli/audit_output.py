@@ -14,6 +14,7 @@ from pyspark_kafka_direct.cli.table_files import open_table
 from pyspark_kafka_direct.client.admin import describe_topic_config
 from pyspark_kafka_direct.errors import AuthorizationError, OptionError, printable
 from pyspark_kafka_direct.offsets import EARLIEST
+from pyspark_kafka_direct.producer.file_systems import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
 
 _MAX_SHOWN_NAMES: Final = 20
+_MAX_SHOWN_FILES: Final = 3
 
 
 class Output(NamedTuple):
@@ -79,12 +81,12 @@ def open_output_values(
 def open_output_table(location: str, columns: Sequence[str]) -> Output:
     """Return the present files of a table."""
     table = open_table(location, columns)
-    losses = [
-        f"{len(table.deleted_files)} files are in the log of Spark's file sink, but do not exist: "
-        + ", ".join(table.deleted_files[:3])
-    ]
-    name = f"the {table.kind} of {location}" if table.kind.endswith("s") else f"the {table.kind} {location}"
-    return Output(name, columns, "columns", table.known_columns, losses if table.deleted_files else [], table.read)
+    shown = printable(mask_secrets(location, location))
+    deleted = ", ".join(map(printable, table.deleted_files[:_MAX_SHOWN_FILES]))
+    count = len(table.deleted_files)
+    losses = [f"{count} files are in the log of Spark's file sink, but do not exist: {deleted}"] if count else []
+    name = f"the {table.kind} of {shown}" if table.kind.endswith("s") else f"the {table.kind} {shown}"
+    return Output(name, columns, "columns", table.known_columns, losses, table.read)
 
 
 def compare(output: Output, topic: str, partitions: dict[int, PartitionComparison]) -> RowCounts:

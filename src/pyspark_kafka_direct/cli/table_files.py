@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import fs
 
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.errors import OptionError, printable
 from pyspark_kafka_direct.producer.file_systems import arrow_uri, mask_secrets, masked_repr, open_file_system
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _SINK_LOG_ENTRY: Final = re.compile(r"([0-9]{1,18})(\.compact)?")
 _MAX_LOG_BYTES: Final = 256 << 20  # of an entry
 _SUFFIX: Final = re.compile(r"\.(parquet|json|csv)(?:\.[a-z0-9]+)?$")  # and perhaps one of a codec
 _BLOCK_BYTES: Final = 16 << 20  # of JSON and CSV; a line must not be longer
+_NO_LINES: Final = "Empty CSV file"  # the error for a file of JSON or CSV without lines, which Spark may write
 _BATCH_ROWS: Final = 65_536
 _EXPORT: Final = (
     "write its columns with the source's topic, partition and offset to Parquet "
@@ -108,7 +109,7 @@ def _committed_files(files: fs.FileSystem, root: str) -> list[str]:
             data = file.read(_MAX_LOG_BYTES + 1)
         version, *lines = data.decode("utf-8", errors="replace").split("\n")
         if version != "v1" or len(data) > _MAX_LOG_BYTES:
-            raise OptionError(f"{path} is not an entry of the log of Spark's file sink, or is larger than 256 MiB")
+            raise OptionError(f"{path!r} is not an entry of the log of Spark's file sink, or is larger than 256 MiB")
         for line in filter(None, lines):
             name, action = _log_line(line, path)
             if action == "delete":
@@ -125,7 +126,7 @@ def _log_line(line: str, path: str) -> tuple[str, object]:
         is_uri = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", uri) is not None
         return fs.FileSystem.from_uri(arrow_uri(uri, is_escaped=True))[1] if is_uri else uri, entry.get("action")
     except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
-        raise OptionError(f"{path} has an invalid line: {error}") from None
+        raise OptionError(f"{path!r} has an invalid line: {printable(str(error))}") from None
 
 
 def _of_files(
@@ -134,7 +135,7 @@ def _of_files(
     suffixes = {path: _SUFFIX.search(path) for path in paths}
     other = next((path for path, suffix in suffixes.items() if suffix is None), None)
     if other is not None:
-        raise OptionError(f"{other} is not a Parquet, JSON or CSV file by its name; {_EXPORT}")
+        raise OptionError(f"{other!r} is not a Parquet, JSON or CSV file by its name; {_EXPORT}")
     readers = {"parquet": _parquet, "json": _json, "csv": _csv}
     known: dict[str, None] = {}
 
@@ -151,6 +152,8 @@ def _of_files(
                         for name in names
                     ]
             except (OSError, pa.ArrowException, ValueError) as error:
+                if str(error).startswith(_NO_LINES):
+                    continue
                 raise OptionError(_unreadable(path, error)) from None
 
     return Table(kind, deleted, known, read)
@@ -259,4 +262,6 @@ def _delta_table(uri: str, names: Sequence[str]) -> Table:
 
 
 def _unreadable(location: str, error: Exception) -> str:
-    return mask_secrets(f"{masked_repr(location)} cannot be read: {error}", location)
+    return (
+        f"{masked_repr(location)} cannot be read: {printable(mask_secrets(str(error), location))}"  # it may quote rows
+    )

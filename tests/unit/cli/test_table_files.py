@@ -58,6 +58,19 @@ def test_files_of_each_format(tmp_path: Path) -> None:
     assert rows(f"file://{tmp_path}/a.snappy.parquet") == [(0, 1)]
 
 
+def test_files_without_rows(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.json"):
+        (tmp_path / name).touch()
+    with gzip.open(tmp_path / "c.json.gz", "wt"):
+        pass
+    (tmp_path / "d.csv").write_text("partition,offset\n")
+    (tmp_path / "e.json").write_text("\n")
+    write_parquet(tmp_path / "f.parquet")
+    assert rows(tmp_path) == []
+    (tmp_path / "empty").mkdir()
+    assert rows(tmp_path / "empty") == []
+
+
 def test_columns_in_names_of_folders(tmp_path: Path) -> None:
     for folder in ("topic=a%2Fb/partition=3", "topic=c/partition=__HIVE_DEFAULT_PARTITION__", "_x=1"):
         write_parquet(tmp_path / folder / "x.parquet", 7)
@@ -113,7 +126,7 @@ def test_a_damaged_log(tmp_path: Path, entry: str, message: str) -> None:
     [
         ("x.parquet", b"PAR1 is damaged", "x.parquet' cannot be read"),
         ("x.csv", b"offset,partition\n1\n", "x.csv' cannot be read"),
-        ("x.csv", b"", "x.csv' cannot be read"),
+        ("x.csv", b"offset,partition\n1,\x1b[2J,3\n", r"cannot be read: [^\x1b]+\\x1b"),
         ("x.json.gz", b"no gzip", "x.json.gz' cannot be read"),
         ("x.orc", b"ORC", "is not a Parquet, JSON or CSV file"),
         ("metadata/v1.metadata.json", b"{}", "is an Iceberg table"),
