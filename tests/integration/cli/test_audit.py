@@ -138,6 +138,8 @@ def test_rows_of_aborted_and_open_transactions_are_no_output(auditor: Auditor, b
             end(600)
     audit = auditor.run(flights, "--output-topic", output)
     assert (audit.code, [row["missing"] for row in audit.rows]) == (1, [0, 50])
+    uncommitted = auditor.run(flights, "--output-topic", output, "--isolation", "read_uncommitted")  # of the query
+    assert uncommitted.rows == audit.rows
     producer.commit_transaction(600)
     bench.wait_until(lambda: auditor.run(flights, "--output-topic", output).code == 0, "the transaction is committed")
 
@@ -260,6 +262,8 @@ def write_checkpoint(folder: Path, offsets: dict[str, dict[str, int]], *, commit
 def test_offsets_of_a_checkpoint(auditor: Auditor, flights: str, make_topic: MakeTopic, tmp_path: Path) -> None:
     auditor.write(output := make_topic(), [*source_rows(flights, 0, range(90)), *source_rows(flights, 1, range(25))])
     write_checkpoint(tmp_path, {flights: {"0": 80, "1": 30}, "other": {"0": 4}})
+    (tmp_path / "offsets/8").write_text(f'v1\n{{}}\n{{"{flights}":{{"0":100,"1":50}}}}')  # not committed
+    (tmp_path / "offsets/6").write_text(f'v1\n{{}}\n{{"{flights}":{{"0":1,"1":1}}}}')
     arguments = [flights, "--output-topic", output, "--checkpoint", str(tmp_path)]
     audit = auditor.run(*arguments)
     assert (audit.code, [(row["expected"], row["missing"], row["unknown"]) for row in audit.rows]) == (
@@ -275,6 +279,22 @@ def test_offsets_of_a_checkpoint(auditor: Auditor, flights: str, make_topic: Mak
     refused = auditor.run(*arguments)
     assert refused.code == 2
     assert "has state: it aggregates, joins, or removes duplicates" in refused.stderr
+
+
+@pytest.mark.parametrize(("before", "expected"), [(4, (6, 4)), (10, (0, 10))])
+def test_committed_records_that_have_expired(
+    auditor: Auditor, bench: Workbench, tmp_path: Path, before: int, expected: tuple[int, int]
+) -> None:
+    topic, output = bench.make_topic(), bench.make_topic()
+    bench.write(topic, [b"x"] * 12)
+    auditor.write(output, source_rows(topic, 0, range(10)))
+    write_checkpoint(tmp_path, {topic: {"0": 10}})
+    (tmp_path / "sources/0").mkdir(parents=True)
+    (tmp_path / "sources/0/0").write_text(f'\0v1\n{{"{topic}":{{"0":0}}}}')
+    Admin(bench.bootstrap_servers).delete_records(topic, before + 2 * (before == 10))
+    audit = auditor.run(topic, "--output-topic", output, "--checkpoint", str(tmp_path))
+    assert (audit.code, audit.problems) == (0, [([], [], [])])
+    assert [(row["expected"], row["expired"]) for row in audit.rows] == [expected]
 
 
 @pytest.mark.parametrize(
