@@ -30,7 +30,7 @@ EXAMPLES: Final = """
 An output without source offsets, and that of an aggregation, a join or a deduplication, cannot be compared. If the
 query has a filter, add --filtered: then records without a row are not missing.
 
-exit code 1: records are missing, or have several rows.
+exit code 1: records are missing, or have several rows. 2: the output cannot be compared.
 
 examples:
   kafka-direct audit flights --output-topic copies -b localhost:9092
