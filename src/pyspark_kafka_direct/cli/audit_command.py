@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from collections import Counter
@@ -171,7 +172,10 @@ def _report(arguments: argparse.Namespace, compared: _Compared) -> int:
         for number, each in sorted(compared.partitions.items())
     ]
     print_rows(rows, _COLUMNS, as_json=arguments.json, if_none="The topic has no partitions.")
-    if not arguments.json:
+    if arguments.json:
+        for output, count in compared.outputs:
+            print(json.dumps({"output": output.name, **count._asdict()}))
+    else:
         _print_offsets(rows)
         _print_rows_of_outputs(compared.outputs)
     for note in [*compared.notes, *_notes(rows, compared.outputs)]:

@@ -23,6 +23,7 @@ class Audit(NamedTuple):
 
     code: int
     rows: list[dict[str, Any]]  # of partitions
+    outputs: list[dict[str, Any]]
     stderr: str
 
     @property
@@ -40,7 +41,10 @@ class Auditor:
 
     def run(self, topic: str, *arguments: str) -> Audit:
         code, out, err = self._run(topic, "--json", *arguments)
-        return Audit(code, [json.loads(line) for line in out.splitlines()], err)
+        objects = [json.loads(line) for line in out.splitlines()]
+        return Audit(
+            code, [each for each in objects if "partition" in each], [each for each in objects if "output" in each], err
+        )
 
     def text(self, topic: str, *arguments: str) -> tuple[int, str]:
         """Run it for people."""

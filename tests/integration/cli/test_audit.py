@@ -56,6 +56,8 @@ def test_missing_duplicates_and_unknown_rows(auditor: Auditor, flights: str, mak
     assert audit.code == 1
     assert audit.problems == [([*range(20, 30)], [], [100]), ([], [7, 8], [2**62])]
     assert [(row["missing"], row["duplicates"], row["unknown"]) for row in audit.rows] == [(15, 0, 1), (0, 2, 1)]
+    counts = {"rows": 144, "unreadable": 2, "other_topics": 1, "other_partitions": 1}
+    assert audit.outputs == [{"output": f"the topic {damaged}", **counts}]
     code, text = auditor.text(flights, "--output-topic", damaged)
     assert code == 1
     table, details, summary = text.split("\n\n")
