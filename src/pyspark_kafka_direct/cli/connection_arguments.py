@@ -47,6 +47,11 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def has_connection(arguments: argparse.Namespace) -> bool:
+    """Return whether an argument says how to connect."""
+    return any((arguments.bootstrap_server, arguments.command_config, arguments.profile, arguments.settings))
+
+
 def client_settings(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the settings of the profile, the file and the command line; the later ones take precedence.
 

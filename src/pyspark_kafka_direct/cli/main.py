@@ -27,7 +27,7 @@ _OPTION: Final = re.compile(r"-[A-Za-z]|--[a-z-]+")
 
 COMMANDS: Final = {
     "audit": "compare a topic with the output of a query, by source offsets",
-    "checkpoint": "show the offsets in the checkpoint of a streaming query",
+    "checkpoint": "inspect and compare checkpoints of streaming queries",
     "consume": "print records of topics",
     "doctor": "find what prevents queries from reaching Kafka, here and on executors",
     "lag": "show how far consumer groups are behind",
