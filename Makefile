@@ -208,6 +208,10 @@ soak-epochs: $(VENV)  ## run a continuous query's task beyond the 32,767 epochs 
 soak-log: $(VENV)  ## inject faults into writers, readers and brokers of a shared log for MINUTES (10) and compare; SEED=n repeats
 	$(BIN)/python -m tests.soak.log --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
+.PHONY: soak-lakehouse
+soak-lakehouse: $(VENV)  ## kill queries into Delta tables (FORMAT=iceberg) ROUNDS times (12) and check every row; SEED=n repeats
+	$(BIN)/python -m tests.soak.lakehouse --format $(or $(FORMAT),delta) --rounds $(or $(ROUNDS),12) $(if $(SEED),--seed $(SEED))
+
 .PHONY: soak-continuous
 soak-continuous: $(VENV)  ## inject ROUNDS faults (30) into continuous queries, or run for MINUTES (FAULTS=1 with faults), and check every record; SEED=n, FOLDER=f
 	$(BIN)/python -m tests.soak.continuous $(if $(MINUTES),--minutes $(MINUTES) $(if $(FAULTS),--faults),--rounds $(or $(ROUNDS),30)) \
