@@ -24,6 +24,7 @@ examples:
   kafka-direct doctor -b localhost:9092
   kafka-direct doctor -b localhost:9092 --topic flights --group flights-query
   kafka-direct doctor -b localhost:9092 --topic flights --write --json
+  kafka-direct doctor -b localhost:9092 --topic flights --spark spark://master:7077
 """
 
 
@@ -34,6 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write", action="store_true", help="the query writes to the topics: check Write, not Read")
     parser.add_argument(
         "--timeout", type=float, default=10.0, metavar="S", help="seconds for the checks of all brokers (10)"
+    )
+    parser.add_argument("--spark", metavar="MASTER", help="check every executor, too, of a session with this master")
+    parser.add_argument(
+        "--conf",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a setting of this session, as spark-submit takes it, such as spark.archives",
     )
     add_output_argument(parser)
     add_connection_arguments(parser)
@@ -49,6 +58,20 @@ def run(arguments: argparse.Namespace) -> int:
         raise OptionError("--timeout must be more than 0 seconds")
     settings = client_settings(arguments)
     wanted = Wanted(tuple(dict.fromkeys(arguments.topic)), tuple(dict.fromkeys(arguments.group)), arguments.write)
+    conf = dict(map(_conf, arguments.conf))
+    if conf and arguments.spark is None:
+        raise OptionError("--conf needs --spark MASTER")
     examined = [Examined("driver", check_all(settings, wanted, arguments.timeout))]
+    if arguments.spark is not None:
+        from pyspark_kafka_direct.cli.doctor.spark_checks import check_executors
+
+        examined += check_executors(arguments.spark, conf, settings, wanted, arguments.timeout)
     print_findings(examined, as_json=arguments.json)
     return FOUND_PROBLEM if has_problem(examined) else 0
+
+
+def _conf(argument: str) -> tuple[str, str]:
+    name, separator, value = argument.partition("=")
+    if not separator or not name.startswith("spark."):
+        raise OptionError(f"--conf needs spark.NAME=VALUE, got {name!r}")
+    return name, value

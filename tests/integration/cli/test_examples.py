@@ -9,7 +9,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -80,12 +80,18 @@ def copies(kafka: EmbeddedKafka, flights: str, make_topic: MakeTopic, tmp_path: 
     return topic
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+def _marked(example: str) -> Any:
+    """Return the example with the mark of tests that start Spark in another process, if it does."""
+    return pytest.param(example, marks=[pytest.mark.spark_app] if "--spark" in example else [])
+
+
+@pytest.mark.parametrize("example", [_marked(example) for example in EXAMPLES])
 def test_example(kafka: EmbeddedKafka, flights: str, copies: str, checkpoint: Path, example: str) -> None:
     pattern = re.escape(flights)
     text = example.replace("localhost:9092", kafka.bootstrap_servers).replace("'fli.*'", f"'{pattern}'")
     text = re.sub(r"(flights|copies)\.checkpoint", str(checkpoint), text).replace(FILE, str(checkpoint / FILE))
     arguments = shlex.split(re.sub(r"(?<!/)\bcopies\b", copies, re.sub(r"(?<!/)\bflights\b", flights, text)))
+    arguments = [argument.replace("spark://master:7077", "local[2]") for argument in arguments]
     program = "import sys; from pyspark_kafka_direct.cli.main import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments], check=False, capture_output=True, text=True, timeout=300
@@ -96,7 +102,8 @@ def test_example(kafka: EmbeddedKafka, flights: str, copies: str, checkpoint: Pa
             True,
         )
         return
-    assert (done.returncode, done.stderr) == (0, "")
+    stderr = "" if "--spark" in arguments else done.stderr  # Spark has log lines
+    assert (done.returncode, stderr) == (0, "")
     if arguments[:2] == ["checkpoint", "diff"]:  # of a checkpoint with itself
         assert "--json" in arguments or "The offsets are the same." in done.stdout
     elif arguments[0] in ("audit", "checkpoint", "lag"):

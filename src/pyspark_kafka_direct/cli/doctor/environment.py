@@ -48,6 +48,10 @@ def _check_kernel() -> Iterator[Finding]:
     except KernelMissingError as error:
         yield Finding(SUBJECT, "kernel", "problem", error.message)
         return
+    except ModuleNotFoundError as error:
+        text = f"{error.name} is missing, which the package needs: install the package with its dependencies."
+        yield Finding(SUBJECT, "kernel", "problem", text)
+        return
     yield Finding(SUBJECT, "kernel", "ok", f"loaded from {native_kernel.native.__file__}")
     yield _check_codecs()
 

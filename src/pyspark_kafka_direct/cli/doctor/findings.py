@@ -44,12 +44,12 @@ def print_findings(examined: Sequence[Examined], *, as_json: bool) -> None:
             for finding in findings:
                 print(json.dumps({"host": host, **asdict(finding), "text": _shown(finding.text)}))
         return
-    for number, (host, findings) in enumerate(examined):
-        if number:
-            print()
-        if len(examined) > 1:
-            print(f"{host}:")
-        _print_groups(findings if number == 0 else _not_ok(findings))
+    driver, *executors = examined
+    _print_groups(driver.findings)
+    for host, findings in executors:
+        others = [finding for finding in findings if finding.result != "ok"]
+        print(f"\n{_shown(host)}: {len(findings) - len(others)} of {len(findings)} checks are ok")
+        _print_groups(others)
     print()
     print(_summary([finding for _, findings in examined for finding in findings]))
 
@@ -57,12 +57,6 @@ def print_findings(examined: Sequence[Examined], *, as_json: bool) -> None:
 def has_problem(examined: Sequence[Examined]) -> bool:
     """Return whether a check has found a problem."""
     return any(finding.result == "problem" for _, findings in examined for finding in findings)
-
-
-def _not_ok(findings: Sequence[Finding]) -> list[Finding]:
-    others = [finding for finding in findings if finding.result != "ok"]
-    count = len(findings) - len(others)
-    return [*others, Finding("other checks", "all", "ok", f"{count} {'check' if count == 1 else 'checks'}")]
 
 
 def _print_groups(findings: Iterable[Finding]) -> None:
