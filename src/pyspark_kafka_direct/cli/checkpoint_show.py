@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, cluster_client, has_connection
-from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, utc_time
+from pyspark_kafka_direct.cli.main import FOUND_PROBLEM
+from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, to_stderr, utc_time
+from pyspark_kafka_direct.options.hints import listed
 
 if TYPE_CHECKING:
     import argparse
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 DESCRIPTION: Final = """\
 Show the offsets in the checkpoint of a streaming query. With -b, the lag is shown, too."""
 EXAMPLES: Final = """
+exit code 1: the query continues behind the end of the log.
+
 examples:
   kafka-direct checkpoint show flights.checkpoint
   kafka-direct checkpoint show flights.checkpoint --batches 3 --json
@@ -45,15 +49,22 @@ def run(arguments: argparse.Namespace) -> int:
     ends = [each for batch in checkpoint.planned if batch in wanted for each in _partition_ends(checkpoint, batch)]
     rows = [_row(each) for each in ends]
     columns = [*_COLUMNS]
+    beyond: list[str] = []
     if has_connection(arguments):
         columns += _LAG_COLUMNS
         log_ends = _log_ends(ends, cluster_client(arguments))
+        beyond = [f"{each.partition} at {each.end}" for each in ends if each.end > log_ends[each.partition]]
         for row, each in zip(rows, ends, strict=True):
             row |= {"log_end": log_ends[each.partition], "lag": log_ends[each.partition] - each.end}
     if not arguments.json:
         _print_summary(checkpoint)
     print_rows(rows, columns, as_json=arguments.json, if_none="No source of these batches is a Kafka source.")
-    return 0
+    if beyond:
+        to_stderr(
+            f"The query continues behind the end of the log: {listed(beyond)}. The checkpoint is that of another query "
+            "or cluster, or the topic was recreated: use the checkpoint of this query, or a new one."
+        )
+    return FOUND_PROBLEM if beyond else 0
 
 
 class _PartitionEnd(NamedTuple):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, cluster_client
 from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, to_stderr, utc_time
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.hints import listed
 
 if TYPE_CHECKING:
     import argparse
@@ -110,7 +111,13 @@ def _list(cluster: ClusterClient, topics: Sequence[str], *, as_json: bool) -> in
             f"{', '.join(map(str, unseen))}: records are not stable yet, but no open transaction is shown. It has just "
             "ended, or this principal lacks the permission Read on the topic."
         )
-    return int(any(row["state"] == _HANGING for row in rows))
+    hanging = [row["partition"] for row in rows if row["state"] == _HANGING]
+    if hanging:
+        to_stderr(
+            f"{listed(hanging)}: a hanging transaction does not end by itself. To end it: kafka-direct "
+            "transactions abort --partition TOPIC-N --execute"
+        )
+    return int(bool(hanging))
 
 
 def _blocked_partitions(
