@@ -200,6 +200,15 @@ def test_a_wrong_password_is_not_shown(
     assert "wrong-hush" not in shown.out + shown.err
 
 
+def test_executors_do_not_repeat_a_failed_login(secured_kafka: EmbeddedKafka, alice: Path, capsys: Capture) -> None:
+    """Spark is not started: the master does not exist."""
+    alice.write_text(alice.read_text().replace(PASSWORD, "wrong-hush"))
+    server = secured_kafka.listener("SASL_SSL")
+    done = diagnose(capsys, "-b", server, "--command-config", str(alice), "--spark", "spark://no-such-host:7077")
+    assert done.code == 1
+    assert done.texts("Spark")["executors"].startswith("The login fails on the driver. Correct it first")
+
+
 def test_a_mechanism_that_the_listener_lacks(secured_kafka: EmbeddedKafka, alice: Path, capsys: Capture) -> None:
     alice.write_text(alice.read_text().replace("SASL_SSL", "SASL_PLAINTEXT"))
     done = diagnose(capsys, "-b", secured_kafka.listener("SASL_PLAINTEXT"), "--command-config", str(alice))

@@ -147,6 +147,9 @@ def _cluster_findings(reached: Sequence[BrokerCheck], brokers: dict[tuple[str, i
         yield Finding(subject, "brokers", "problem", text)
     else:
         yield Finding(subject, "brokers", "ok", f"{len(ids)}: {listed(ids)}")
+    if len(brokers) > _MAX_ADDRESSES:
+        text = f"The cluster has {len(brokers)} addresses, of which the first {_MAX_ADDRESSES} were checked."
+        yield Finding(subject, "addresses", "unknown", text)
     yield _clock_finding(subject, reached)
 
 

@@ -78,6 +78,12 @@ def check_executors(
         context.stop()
 
 
+def unchecked_executors() -> list[Examined]:
+    """Return the finding if executors are left out, because each would repeat the failed logins of the driver."""
+    text = "The login fails on the driver. Correct it first: many failed logins may lock the account."
+    return [Examined("executors", [Finding("Spark", "executors", "unknown", text)])]
+
+
 def _start_session(master: str, conf: Mapping[str, str]) -> SparkContext:
     from pyspark.sql import SparkSession
 
