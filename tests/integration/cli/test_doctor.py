@@ -56,9 +56,12 @@ def test_a_healthy_cluster(kafka: EmbeddedKafka, topics: Topics, capsys: pytest.
 
 
 def test_one_frozen_broker_of_three(three_brokers: EmbeddedKafka, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is named within the timeout, also if it is the controller, and when it is fenced."""
+    """It is named within the timeout, also if it is the active controller, and when it is fenced."""
     servers = three_brokers.bootstrap_servers.split(",")
-    for node in (2, 1):
+    healthy = diagnose(capsys, "-b", three_brokers.bootstrap_servers)
+    (clock,) = (finding["text"] for finding in healthy.findings if finding["check"] == "clock")
+    controller = int(clock.partition("(node ")[2][0])
+    for node in (controller, controller % 3 + 1):
         frozen, other = servers[node - 1], servers[node % 3]
         pid = three_brokers.pids[node]
         suspend(pid)
