@@ -37,6 +37,9 @@ The end of a first batch that is not empty has the batch's start in keys such as
 No topic can have such a name. It has no partitions, so every reader ignores it, including Spark's own source.
 """
 
+REWOUND = "(rewound)"
+"""A key in a checkpoint that marks an offset as the end of an empty batch that goes back; readers ignore it, too."""
+
 # Spark's JSON reader rejects keys of more than 50,000 characters. Without escapes, a partition takes 283 at most.
 _PARTITIONS_PER_START_KEY = 100
 

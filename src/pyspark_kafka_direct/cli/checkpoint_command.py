@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     import argparse
 
 DESCRIPTION: Final = """\
-Inspect the checkpoint of a streaming query, of this package or of Spark's own Kafka source. The checkpoint can be in
-any file system of pyarrow (file:, s3:, gs:, hdfs:, abfs:)."""
+Inspect or rewind the checkpoint of a streaming query, of this package or of Spark's own Kafka source. The checkpoint
+can be in any file system of pyarrow (file:, s3:, gs:, hdfs:, abfs:)."""
 EXAMPLES: Final = "help and examples of a subcommand: kafka-direct checkpoint SUBCOMMAND --help"
 
 SUBCOMMANDS: Final = {
     "show": "show the offsets, the unfinished batch and the lag",
+    "rewind": "let a query read records again",
     "diff": "compare the offsets of two checkpoints",
 }
 """The subcommands and what they do. The module of a subcommand is ``checkpoint_NAME``."""

@@ -8,10 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark_kafka_direct.continuous.fencing_log import FENCING_LOG_FOLDER
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import partition_offsets_from_json, recorded_first_start
 from pyspark_kafka_direct.producer.file_systems import masked_repr, open_file_system
-from pyspark_kafka_direct.spark.checkpoint_files import parse_offset_seq
+from pyspark_kafka_direct.spark.checkpoint_files import REWOUND_CONF, parse_offset_seq
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +29,7 @@ class PlannedBatch:
 
     time_ms: int | None  # when it was planned, in ms since 1970
     watermark_ms: int | None
+    conf: Mapping[str, str]  # settings that the query keeps, and marks of this package
     sources: Mapping[str, Mapping[TopicPartition, int]]  # the end offsets of each Kafka source, by its name or number
 
 
@@ -59,6 +61,22 @@ class QueryCheckpoint:
         metadata = json.loads(self._read("metadata") or "{}")
         return str(metadata.get("id")) if isinstance(metadata, dict) and "id" in metadata else None
 
+    @property
+    def is_continuous(self) -> bool:
+        """Whether a continuous query of this package has written it."""
+        return bool(self._names(FENCING_LOG_FOLDER))
+
+    def is_rewound(self, batch_id: int) -> bool:
+        """Return whether ``kafka-direct checkpoint rewind`` has added a batch."""
+        return REWOUND_CONF in self.batch(batch_id).conf
+
+    @property
+    def local_path(self) -> Path | None:
+        """The folder, if it is in the local file system."""
+        from pyarrow import fs
+
+        return Path(self._path) if isinstance(self._files, fs.LocalFileSystem) else None
+
     @lru_cache(maxsize=1000)  # noqa: B019 (a command ends soon)
     def batch(self, batch_id: int) -> PlannedBatch:
         """Return an entry of the offset log.
@@ -69,11 +87,24 @@ class QueryCheckpoint:
         entry = self._entry(batch_id)
         sources = {name: _kafka_offsets(line) for name, line in _sources(entry).items()}
         metadata = _json_object(entry.metadata)
+        conf = metadata.get("conf")
         return PlannedBatch(
             metadata.get("batchTimestampMs"),
             metadata.get("batchWatermarkMs"),
+            conf if isinstance(conf, dict) else {},
             {name: offsets for name, offsets in sources.items() if offsets is not None},
         )
+
+    def text(self, name: str) -> str:
+        """Return the content of a file such as ``offsets/7``.
+
+        Raises:
+            InvalidOffsetsError: It does not exist.
+        """
+        text = self._read(name)
+        if text is None:
+            raise InvalidOffsetsError(f"{masked_repr(self._location)} has no longer the file {name}; run it again")
+        return text
 
     def first_start(self, source: str) -> Mapping[TopicPartition, int] | None:
         """Return where the first batch of a Kafka source starts, or None if the checkpoint no longer has it.
@@ -90,10 +121,7 @@ class QueryCheckpoint:
 
     def _entry(self, batch_id: int) -> OffsetSeq:
         name = f"offsets/{batch_id}"
-        text = self._read(name)
-        if text is None:
-            raise InvalidOffsetsError(f"{masked_repr(self._location)} has no longer the file {name}; run it again")
-        return parse_offset_seq(text.removesuffix("\n"), name)
+        return parse_offset_seq(self.text(name).removesuffix("\n"), name)
 
     def _batch_ids(self, folder: str) -> list[int]:
         return sorted(int(name) for name in self._names(folder) if name.isascii() and name.isdecimal())

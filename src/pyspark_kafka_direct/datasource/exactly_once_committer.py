@@ -142,13 +142,17 @@ class ExactlyOnceCommitter:
         return ExactlyOnceOptions(self.prefix, self.timeout_ms, self.reset_token)
 
     def _with_digest(self, attempt: BatchAttempt) -> BatchAttempt:
-        """Add the digest of the batch's entry in the checkpoint's offset log, unless the tasks had it."""
+        """Add what the checkpoint's offset log shows about the batch, unless the tasks had it."""
         if attempt.kind == "job" or attempt.digest is not None:
             return attempt
-        from pyspark_kafka_direct.datasource.offset_log_digest import offset_log_digest
+        from pyspark_kafka_direct.datasource.offset_log_digest import offset_log_digest, rewound_before
 
         assert self.checkpoint is not None  # was checked before the tasks
-        return dataclasses.replace(attempt, digest=offset_log_digest(self.checkpoint, attempt.query, attempt.batch))
+        return dataclasses.replace(
+            attempt,
+            digest=offset_log_digest(self.checkpoint, attempt.query, attempt.batch),
+            rewound=rewound_before(self.checkpoint, attempt.batch),
+        )
 
 
 def _check_messages(messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> list[StagedCommitMessage]:

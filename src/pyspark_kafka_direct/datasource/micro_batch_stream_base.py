@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.datasource.partition_reader import KafkaInputPartition, KafkaReader
 from pyspark_kafka_direct.offsets import (
+    REWOUND,
     partition_offsets_from_json,
     partition_offsets_to_json,
     record_first_start,
@@ -63,6 +64,8 @@ class KafkaMicroBatchStreamBase(KafkaReader, DataSourceStreamReader):
         return to_spark_offset(self._planner().initial_offsets())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if REWOUND in end:  # ``kafka-direct checkpoint rewind`` has added the batch, or it ends where it starts
+            return []
         # Only the end of a first batch records its start. If it is the start of a later batch, that batch may also end
         # there, because there were no new records.
         recorded_start = None if recorded_first_start(start) is not None else recorded_first_start(end)

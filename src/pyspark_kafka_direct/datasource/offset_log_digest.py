@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError, TransactionStateError
 from pyspark_kafka_direct.producer.file_systems import arrow_uri, mask_secrets, masked_repr, open_file_system
+from pyspark_kafka_direct.spark.checkpoint_files import REWOUND_CONF
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -69,6 +70,23 @@ def offset_log_digest(checkpoint: str, query: str, batch: int) -> str:
     )
 
 
+def rewound_before(checkpoint: str, batch: int) -> int:
+    """Return the number of batches directly before this one that ``kafka-direct checkpoint rewind`` has added."""
+    files, folder = _open(checkpoint)
+    first = batch
+    try:
+        while first > 0 and _is_rewound(_read(files, f"{folder}/offsets/{first - 1}")):
+            first -= 1
+    except FileNotFoundError:
+        pass  # Spark has purged it, as it does with earlier batches that are done
+    except OSError as error:
+        raise KafkaDirectError(
+            f"The batch before batch {batch} in checkpointLocation {masked_repr(checkpoint)} cannot be read: {error}. "
+            "Nothing was sent."
+        ) from error
+    return batch - first
+
+
 def _open(checkpoint: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a checkpoint, and the checkpoint's path in it."""
     uri = arrow_uri(checkpoint, is_escaped=False)
@@ -79,6 +97,15 @@ def _open(checkpoint: str) -> tuple[fs.FileSystem, str]:
 def _read(files: fs.FileSystem, path: str) -> bytes:
     with files.open_input_stream(path) as source:
         return bytes(source.read())
+
+
+def _is_rewound(entry: bytes) -> bool:
+    """Return whether an entry of the offset log has the mark of a rewind."""
+    try:
+        metadata = json.loads(entry.split(b"\n", 2)[1])
+        return REWOUND_CONF in metadata["conf"]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return False
 
 
 def _query_of(metadata: bytes) -> str | None:

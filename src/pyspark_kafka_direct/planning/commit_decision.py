@@ -85,6 +85,7 @@ class BatchAttempt:
     ticket: Ticket
     digest: str | None = None
     is_named: bool = True  # False: a job without a name, which leaves no record
+    rewound: int = 0  # batches directly before this one that ``checkpoint rewind`` has added: no sink got them
 
     @classmethod
     def of_job(cls, job: str, ticket: Ticket, *, named: bool = True) -> BatchAttempt:
@@ -179,7 +180,9 @@ def _decide(state: SinkState, attempt: BatchAttempt, token: str, reset_token: st
     if attempt.batch == state.batch:
         return _decide_replay(state, attempt, token)
     may_skip_batches = attempt.kind == "foreach"
-    if attempt.batch == state.batch + 1 or (may_skip_batches and attempt.batch > state.batch):
+    if state.batch + 1 in (attempt.batch, attempt.batch - attempt.rewound) or (
+        may_skip_batches and attempt.batch > state.batch
+    ):
         return CommitBatch()
     return RejectBatch(_gap_reason(state, attempt), token)
 

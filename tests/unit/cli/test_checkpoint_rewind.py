@@ -1,0 +1,115 @@
+"""What ``kafka-direct checkpoint rewind`` writes, and when it changes nothing; no Kafka is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_kafka_direct.cli.main import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000001000,"conf":{"a":"b"}}'
+COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+
+
+def write(checkpoint: Path, batch: int, *sources: str, version: str = "v1", commit: bool = True) -> None:
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(parents=True, exist_ok=True)
+    (checkpoint / f"offsets/{batch}").write_text("\n".join([version, METADATA, *sources]))
+    if commit:
+        (checkpoint / f"commits/{batch}").write_text(COMMIT)
+        os.utime(checkpoint / f"commits/{batch}", (0, 0))
+
+
+def rewind(checkpoint: Path, offsets: str, *more: str) -> int:
+    return main(["checkpoint", "rewind", str(checkpoint), "--to-offsets", offsets, *more])
+
+
+def names(checkpoint: Path) -> list[str]:
+    return sorted(str(file.relative_to(checkpoint)) for file in checkpoint.rglob("*") if file.is_file())
+
+
+def test_the_two_files_of_named_sources(tmp_path: Path) -> None:
+    write(tmp_path, 7, 'b:{"x":{"0":5,"1":5},"y":{"0":5}}', "rate:-", 'a:{"x":{"0":9}}', version="v2")
+    (tmp_path / "offsets/.8.crc").write_bytes(b"of a file that was deleted")
+    assert rewind(tmp_path, '{"x":{"0":3}}', "--source", "b", "--execute") == 0
+    assert names(tmp_path) == ["commits/7", "commits/8", "offsets/7", "offsets/8"]
+    version, metadata, *sources = (tmp_path / "offsets/8").read_text().split("\n")
+    assert version == "v2"
+    assert sources == ['b:{"x":{"0":3,"1":5},"y":{"0":5},"(rewound)":{}}', "rate:-", 'a:{"x":{"0":9}}']
+    fields = json.loads(metadata)
+    assert fields["conf"] == {"a": "b", "pyspark_kafka_direct.rewound": "true"}
+    assert (fields["batchWatermarkMs"], fields["batchTimestampMs"] > 1700000001000) == (0, True)
+    assert (tmp_path / "commits/8").read_text() == COMMIT
+
+
+@pytest.mark.parametrize(
+    ("offsets", "more", "message"),
+    [
+        ('{"x":{"0":6}}', [], "The query would never read these offsets: x-0: 5 to 5. Add --allow-skip"),
+        ('{"x":{"0":-1}}', [], "No brokers are given"),
+        ('{"x":{"0":-3}}', [], "an offset is at least 0, or -2 (earliest) or -1 (latest), not x-0: -3"),
+        ('{"z":{"0":1}}', [], "the last batch has no offset of z-0"),
+        ('{"y":{"0":1}}', [], "the sources 0, 1 have y-0; choose one with --source"),
+        ('{"x":{"0":1}}', ["--source", "7"], "the checkpoint has no Kafka source '7' (it has: 0, 1)"),
+        ("x", [], "--to-offsets: offsets must look like"),
+    ],
+)
+def test_wrong_targets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], offsets: str, more: list[str], message: str
+) -> None:
+    write(tmp_path, 7, '{"x":{"0":5},"y":{"0":2}}', '{"y":{"0":3}}')
+    before = names(tmp_path)
+    assert rewind(tmp_path, offsets, "--execute", *more) in (1, 2)
+    assert message in capsys.readouterr().err
+    assert names(tmp_path) == before
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2026-11-28T06:00", "-1"])
+def test_wrong_times(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    assert main(["checkpoint", "rewind", str(tmp_path), "--to-time", text]) == 2
+    assert "--to-time: " in capsys.readouterr().err
+
+
+def test_a_checkpoint_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, 7, '{"x":{"0":5}}')
+    os.utime(tmp_path / "commits/7")
+    assert rewind(tmp_path, '{"x":{"0":1}}') == 0
+    assert "Would append the empty batch 8." in capsys.readouterr().out
+    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 1
+    assert "seconds ago, so the query may be running." in capsys.readouterr().err
+    write(tmp_path, 8, '{"x":{"0":6}}', commit=False)
+    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute", "--force") == 1
+    assert "Batch 8 is planned, but not committed" in capsys.readouterr().err
+    assert names(tmp_path) == ["commits/7", "offsets/7", "offsets/8"]
+
+
+def test_a_continuous_query_and_a_watermark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, 7, '{"x":{"0":5}}')
+    (tmp_path / "transactions").mkdir()
+    (tmp_path / "transactions/0").write_text("{}")
+    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 1
+    assert "a continuous query" in capsys.readouterr().err
+    (tmp_path / "offsets/7").write_text('v1\n{"batchWatermarkMs":9}\n{"x":{"0":5,"1":4}}')
+    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 1
+    assert 'source 0: {"x":{"0":1,"1":4}}' in capsys.readouterr().out
+    assert names(tmp_path) == ["commits/7", "offsets/7", "transactions/0"]
+
+
+def test_a_batch_that_the_query_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, 7, '{"x":{"0":5}}')
+    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute", "--file-sink") == 0
+    assert names(tmp_path) == ["commits/7", "offsets/7", "offsets/8"]
+    assert rewind(tmp_path, '{"x":{"0":0}}', "--execute", "--file-sink") == 1
+    assert "start the query" in capsys.readouterr().err
+    assert rewind(tmp_path, '{"x":{"0":0}}') == 0
+    assert names(tmp_path) == ["commits/7", "offsets/7", "offsets/8"]
+    assert rewind(tmp_path, '{"x":{"0":0}}', "--execute") == 0
+    assert names(tmp_path) == ["commits/7", "commits/8", "offsets/7", "offsets/8"]
+    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 0
+    assert "No offset would change." in capsys.readouterr().out
