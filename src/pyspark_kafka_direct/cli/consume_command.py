@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import sys
 import time
-from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, client_settings
 from pyspark_kafka_direct.cli.record_lines import RecordLines
+from pyspark_kafka_direct.cli.slice_arguments import open_slice, parse_bounds
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark_kafka_direct.arrow.arrow_slice import ArrowSlice
+    from pyspark_kafka_direct.cli.slice_arguments import Bounds
     from pyspark_kafka_direct.offsets import OffsetRange
 
 DESCRIPTION: Final = "Print records of topics. Without an end, it waits for more until Ctrl-C."
@@ -36,9 +36,6 @@ examples:
 
 _POLL_SECONDS: Final = 0.2  # between two plans, while there are no new records
 _DEFAULT_FORMAT: Final = r"%s\n"
-_INTEGER: Final = re.compile(r"[0-9]{1,18}")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_END: Final = 2**63 - 1  # an offset behind the end of each partition
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,82 +73,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-class Bounds(NamedTuple):
-    """The start and the end: positions of ``read_arrow``, or a number of offsets after the start of each partition."""
-
-    start: str | int
-    end: str | int | None  # None: wait for more records
-    is_after_start: bool = False  # whether `start` counts from the start of each partition
-
-
-def parse_bounds(text: str) -> Bounds:
-    """Parse the argument ``-o`` (the forms of ``rpk topic consume``)."""
-    if text.startswith("@"):
-        for colon in re.finditer(":", text):  # times contain some, too
-            try:
-                return _time_bounds(text[1 : colon.start()], text[colon.end() :])
-            except OptionError:
-                continue
-        return Bounds(_time(text[1:]), None)
-    start, separator, end = text.partition(":")
-    if not separator:
-        return _offset_bounds(start, None)
-    if not start and end.startswith("@"):
-        return Bounds("earliest", _time(end[1:]))
-    return _offset_bounds(start or "start", end)
-
-
-def _time_bounds(start: str, end: str) -> Bounds:
-    if not end:
-        return Bounds(_time(start), None)
-    stop = "now" if end == "end" else _time(end.removeprefix("@"))
-    return Bounds(_time(start) if start else "earliest", stop)
-
-
-def _offset_bounds(start: str, end: str | None) -> Bounds:
-    match end:
-        case None | "":
-            stop: str | int | None = None
-        case "end":
-            stop = "now"
-        case number if _INTEGER.fullmatch(number):
-            stop = int(number)
-        case _:
-            raise _invalid(f"{start}:{end}")
-    if start in ("start", "oldest", "beginning"):
-        return Bounds("earliest", stop)
-    if start in ("end", "newest"):
-        return Bounds(_END, stop)
-    if start[:1] in "+-" and _INTEGER.fullmatch(start[1:]):
-        return (
-            Bounds(int(start[1:]), stop, is_after_start=True) if start[0] == "+" else Bounds(f"last {start[1:]}", stop)
-        )
-    if _INTEGER.fullmatch(start):
-        return Bounds(int(start), stop)
-    raise _invalid(start)
-
-
-def _time(text: str) -> str:
-    """Return a time as ``read_arrow`` takes it."""
-    from pyspark_kafka_direct.options.positions import parse_time
-
-    try:
-        if _INTEGER.fullmatch(text):  # as rpk: seconds have ten digits
-            milliseconds = int(text) * (1000 if len(text) == 10 else 1)
-            return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
-        text = f"{date.fromisoformat(text)}T00:00Z" if len(text) == 10 else text
-        parse_time(text, on_no_match="latest")
-    except (ValueError, OverflowError) as error:
-        raise OptionError(f"-o: {error}") from None
-    return text
-
-
-def _invalid(text: str) -> OptionError:
-    return OptionError(
-        f"-o: {text!r} is no position; use start, end, an offset, +N, -N, or @ and a time, and FROM:TO for both ends"
-    )
-
-
 class _Consumer:
     """Reads slices of the topics one after the other, and prints them."""
 
@@ -165,21 +86,17 @@ class _Consumer:
 
     def print_records(self, bounds: Bounds) -> None:
         """Print the records between two positions; without an end, wait for more."""
-        start = bounds.start if isinstance(bounds.start, str) else "earliest"
-        end = bounds.end if isinstance(bounds.end, str) else "now"
-        found = self._slice(self._topics, start=start, end=end)
-        if isinstance(bounds.start, int) or isinstance(bounds.end, int):
-            found = self._slice([_within(each, bounds) for each in found.ranges])
-        self._print(found)
-        while bounds.end is None and self._left != 0:
-            found = self._slice(self._topics, start=_ends(found.ranges), end="now")
-            if not self._print(found):
-                time.sleep(_POLL_SECONDS)
-
-    def _slice(self, topics: Any, **bounds: Any) -> ArrowSlice:
         from pyspark_kafka_direct.arrow.reader import read_arrow
 
-        return read_arrow(topics, self._settings, columns=self._lines.columns, limit=self._left, **bounds)
+        columns = self._lines.columns
+        found = open_slice(self._topics, self._settings, bounds, columns=columns, limit=self._left)
+        self._print(found)
+        while bounds.end is None and self._left != 0:
+            found = read_arrow(
+                self._topics, self._settings, columns=columns, limit=self._left, start=_ends(found.ranges), end="now"
+            )
+            if not self._print(found):
+                time.sleep(_POLL_SECONDS)
 
     def _print(self, records: ArrowSlice) -> int:
         """Print the records of a slice, and return their number."""
@@ -197,16 +114,6 @@ class _Consumer:
                 file=sys.stderr,
             )
         return printed
-
-
-def _within(planned: OffsetRange, bounds: Bounds) -> OffsetRange:
-    """Return the part of all offsets of a partition that lies between the bounds."""
-    start, end = planned.from_offset, planned.until_offset
-    if isinstance(bounds.start, int):
-        start = min(end, start + bounds.start if bounds.is_after_start else max(start, bounds.start))
-    if isinstance(bounds.end, int):
-        end = min(end, max(start, bounds.end))
-    return replace(planned, from_offset=start, until_offset=end)
 
 
 def _ends(ranges: Sequence[OffsetRange]) -> dict[str, Any]:

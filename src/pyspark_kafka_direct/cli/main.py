@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "audit": "compare a topic with the output of a query, by source offsets",
     "checkpoint": "inspect and compare checkpoints of streaming queries",
     "consume": "print records of topics",
+    "dlq": "show dead letters with their errors, and write them to their topics again",
     "doctor": "find what prevents queries from reaching Kafka, here and on executors",
     "lag": "show how far consumer groups are behind",
     "transactions": "show open transactions, and which one holds back readers",

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct import OptionError
-from pyspark_kafka_direct.cli.consume_command import Bounds, parse_bounds
 from pyspark_kafka_direct.cli.main import COMMANDS, main
 from pyspark_kafka_direct.cli.record_lines import RecordLines
+from pyspark_kafka_direct.cli.slice_arguments import Bounds, parse_bounds
 
 END = 2**63 - 1
 

@@ -1,0 +1,194 @@
+"""``kafka-direct dlq``: dead letters of two topics are shown, and replayed once, also by processes that are killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.integration.read_back import consume
+
+from pyspark_kafka_direct import write_arrow
+from pyspark_kafka_direct.payloads.write_rows import HEADERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+PROGRAM = "import sys; from pyspark_kafka_direct.cli.main import main; sys.exit(main())"
+# Ends the process at the n-th call of a method of the producer, before or after it.
+KILLED = """
+import os, signal, sys
+from pyspark_kafka_direct.cli.main import main
+from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+when, name, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
+method, calls = getattr(TransactionalProducer, name), 0
+def killing(*arguments, **options):
+    global calls
+    calls += 1
+    if when == "before" and calls == number: os.kill(os.getpid(), signal.SIGKILL)
+    result = method(*arguments, **options)
+    if when == "after" and calls == number: os.kill(os.getpid(), signal.SIGKILL)
+    return result
+setattr(TransactionalProducer, name, killing)
+sys.exit(main(sys.argv[4:]))
+"""
+KILLS = [
+    ("after", "init_transactions", 1),
+    ("after", "flush", 2),  # the records of a transaction are written
+    ("after", "send_offsets_to_transaction", 1),
+    ("before", "commit", 3),
+    ("after", "commit", 2),
+]
+TRACE = [("trace", b"\xff"), ("trace", None)]
+TIME = 1_700_000_000_000
+
+
+class Letters:
+    """Topics of flights and trains, and one of their dead letters."""
+
+    def __init__(self, kafka: EmbeddedKafka, make_topic: MakeTopic) -> None:
+        self.servers = kafka.bootstrap_servers
+        self.topic = make_topic(2, prefix="dlq")
+        self.flights, self.trains = make_topic(3, prefix="flights"), make_topic(prefix="trains")
+        self.written: Counter[Any] = Counter()
+
+    def write(self, count: int, first: int = 0, replays: int = 0) -> None:
+        """Write dead letters with keys, values and timestamps of which some are null."""
+        rows = [self._row(number, replays) for number in range(first, first + count)]
+        types = {"key": pa.binary(), "value": pa.binary(), "headers": HEADERS, "partition": pa.int32()}
+        columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in types.items()}
+        columns["timestamp"] = pa.array([row["timestamp"] * 1000 for row in rows], pa.timestamp("us", "UTC"))
+        write_arrow(self.topic, pa.table(columns), {"bootstrap.servers": self.servers})
+
+    def _row(self, number: int, replays: int) -> dict[str, Any]:
+        topic, partition = (self.flights, number % 3) if number % 2 else (self.trains, 0)
+        key, value = None if number % 5 == 0 else b"\xfe%d" % number, None if number % 7 == 0 else b"%d" % number
+        origin = {"topic": topic, "partition": partition, "offset": number, "exception.message": "no \x1b[31mJSON"}
+        headers = [*TRACE, *((f"__connect.errors.{name}", str(each).encode()) for name, each in origin.items())]
+        headers += [("kafka-direct.replays", b"%d" % replays)] if replays else []
+        self.written[topic, partition, key, value, TIME + number] += 1
+        return {
+            "key": key,
+            "value": value,
+            "headers": [{"key": name, "value": each} for name, each in headers],
+            "partition": number % 2,
+            "timestamp": TIME + number,
+        }
+
+    def run(self, *arguments: str, program: str = PROGRAM, before: tuple[str, ...] = ()) -> Any:
+        """Run the command; return its exit code, output and messages."""
+        command = [sys.executable, "-c", program, *before, "dlq", *arguments, "-b", self.servers]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+        return done.returncode, done.stdout, done.stderr
+
+    def replayed(self) -> Counter[Any]:
+        """Return what other clients read of the replayed records."""
+        found: Counter[Any] = Counter()
+        for topic in (self.flights, self.trains):
+            for each in consume(self.servers, topic, "read_committed"):
+                assert list(each.headers or ()) == [*TRACE, ("kafka-direct.replays", b"1")]
+                found[topic, each.partition, each.key, each.value, each.timestamp] += 1
+        return found
+
+
+@pytest.fixture
+def letters(kafka: EmbeddedKafka, make_topic: MakeTopic) -> Letters:
+    return Letters(kafka, make_topic)
+
+
+def test_a_replay_that_is_killed_five_times_writes_each_dead_letter_once(letters: Letters) -> None:
+    letters.write(60)
+    for when, name, number in KILLS:
+        arguments = ("replay", letters.topic, "--execute", "--transaction-size", "4")
+        code, _, messages = letters.run(*arguments, program=KILLED, before=(when, name, str(number)))
+        assert code == -signal.SIGKILL, messages
+    assert 0 < sum(letters.replayed().values()) < 60  # the transactions that were committed
+    assert letters.run("replay", letters.topic, "--execute")[0] == 0
+    assert letters.replayed() == letters.written
+    code, output, _ = letters.run("replay", letters.topic, "--execute")
+    assert (code, output) == (0, "There are no dead letters to replay.\n")
+    letters.write(10, first=60)
+    assert "10 dead letters were written." in letters.run("replay", letters.topic, "--execute")[2]
+    assert letters.replayed() == letters.written
+
+
+def test_without_execute_nothing_is_written(letters: Letters) -> None:
+    letters.write(6)
+    code, output, messages = letters.run("replay", letters.topic)
+    assert (code, "--execute" in messages) == (0, True)
+    assert [line.split()[:2] for line in output.splitlines()[1:]] == [[letters.flights, "3"], [letters.trains, "3"]]
+    assert not letters.replayed()
+    assert letters.run("replay", letters.topic, "-n", "2", "--execute")[0] == 0
+    assert sum(letters.replayed().values()) == 2
+
+
+def test_another_topic_gets_the_records_by_their_keys(letters: Letters, make_topic: MakeTopic) -> None:
+    letters.write(8)
+    other = make_topic(5)
+    assert letters.run("replay", letters.topic, "--to", other, "--execute")[0] == 0
+    assert len(consume(letters.servers, other, "read_committed")) == 8
+    assert not letters.replayed()
+
+
+def test_dead_letters_that_were_replayed_too_often_are_skipped(letters: Letters) -> None:
+    letters.write(4)
+    expected = letters.written.copy()
+    letters.write(3, first=10, replays=3)
+    code, _, messages = letters.run("replay", letters.topic, "--execute")
+    assert (code, "3 dead letters were replayed 3 times before" in messages) == (1, True)
+    assert letters.replayed() == expected
+
+
+def test_what_cannot_be_replayed_is_named_before_anything_is_written(letters: Letters, make_topic: MakeTopic) -> None:
+    letters.write(2)
+    write_arrow(letters.topic, pa.table({"value": [b"no headers"]}), {"bootstrap.servers": letters.servers})
+    code, _, messages = letters.run("replay", letters.topic, "--execute")
+    assert (code, "1 dead letters do not name their topic" in messages) == (1, True)
+    code, _, messages = letters.run("replay", letters.topic, "--to", f"{letters.flights}x", "--execute")
+    assert (code, f"did you mean '{letters.flights}'" in messages) == (1, True)
+    assert letters.run("replay", letters.topic, "--to", letters.topic)[0] == 2
+    assert not letters.replayed()
+
+
+def test_show_and_count(letters: Letters) -> None:
+    letters.write(10)
+    code, output, _ = letters.run("show", letters.topic, "--json", "-n", "3")
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert (code, len(rows)) == (0, 3)
+    assert {row["original_topic"] for row in rows} <= {letters.flights, letters.trains}
+    assert {row["message"] for row in rows} == {"no \x1b[31mJSON"}
+    shown = letters.run("show", letters.topic)[1]
+    assert "\x1b" not in shown
+    assert shown.count(f"{letters.flights}-") == 5
+    counted = letters.run("show", letters.topic, "--count", "--json")[1]
+    counts = {row["topic"]: row["letters"] for row in map(json.loads, counted.splitlines())}
+    assert counts == {letters.flights: 5, letters.trains: 5}
+    assert letters.run("show", letters.topic, "--error", "no such text")[1] == (
+        f"{letters.topic} has no such dead letters.\n"
+    )
+
+
+def test_dead_letters_of_a_query_are_read_after_the_replay(
+    letters: Letters, spark: SparkSession, make_topic: MakeTopic
+) -> None:
+    from pyspark_kafka_direct import dead_letters  # imports PySpark
+
+    values = pa.table({"value": [b'{"delay": 1.5}', b'{"delay": "late"}']})
+    write_arrow(letters.trains, values, {"bootstrap.servers": letters.servers})
+    options = {"kafka.bootstrap.servers": letters.servers, "subscribe": letters.trains, "valueFormat": "json"}
+    options |= {"includeHeaders": "true", "valueSchema": "delay double, _corrupt_record binary"}
+    records = spark.read.format("kafka-direct").options(**options).load()
+    rows = dead_letters(records, topic=letters.topic)
+    to_kafka = rows.write.format("kafka-direct").option("kafka.bootstrap.servers", letters.servers)
+    to_kafka.mode("append").save()
+    assert letters.run("replay", letters.topic, "--execute")[0] == 0
+    mended = spark.read.format("kafka-direct").options(**options | {"valueSchema": "delay string"}).load()
+    assert [row.value.delay for row in mended.orderBy("offset").collect()] == ["1.5", "late", "late"]
