@@ -20,10 +20,10 @@ from pyspark_kafka_direct.cli.output import print_rows, to_stderr
 from pyspark_kafka_direct.cli.slice_arguments import open_slice, parse_bounds
 from pyspark_kafka_direct.client.admin import describe_topic_config
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
-from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
+from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup, list_group_ids
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.options.hints import did_you_mean
+from pyspark_kafka_direct.options.hints import did_you_mean, listed
 from pyspark_kafka_direct.options.sink_options import parse_write_arguments
 from pyspark_kafka_direct.payloads.write_rows import HEADERS
 from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
@@ -31,7 +31,7 @@ from pyspark_kafka_direct.producer.transactional_producer import TransactionalPr
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from pyspark_kafka_direct.cli.dead_letter import DeadLetter
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = ("target", "letters", "partitions", "first", "last")
 _ABORT_SECONDS: Final = 30.0
+_MAX_GROUPS: Final = 200  # of a cluster, whose offsets are requested one after the other
 _READ_OPTIONS: Final = ("isolation.level", "failOnDataLoss")
 
 
@@ -192,6 +193,7 @@ class _Replay:
                 f"{first.partition}@{first.offset}: set --to TOPIC"
             )
         self._check_targets(survey)
+        survey.warnings += self._other_groups(survey.targets)
         return survey
 
     def execute(self, settings: WriteSettings, ranges: Sequence[OffsetRange], size: int) -> int:
@@ -271,6 +273,23 @@ class _Replay:
                 survey.warnings.append(
                     f"{name} has message.timestamp.type=LogAppendTime: the records get the time of the replay"
                 )
+
+    def _other_groups(self, targets: Collection[str]) -> Iterator[str]:
+        """Yield a warning for each topic with consumer groups, which read the records again, and some for good."""
+        deadline = self._cluster.deadline()
+        readers: dict[str, list[str]] = {}
+        try:
+            for group in list_group_ids(self._cluster, deadline)[:_MAX_GROUPS] if targets else ():
+                committed = ConsumerGroup(self._cluster, group).committed_with_metadata(
+                    require_stable=False, deadline=deadline
+                )
+                for topic in {tp.topic for tp in committed}:
+                    readers.setdefault(topic, []).append(group)
+        except KafkaDirectError as error:
+            yield f"The consumer groups of the topics are unknown: {error}"
+        for topic in sorted(targets):
+            if topic in readers:
+                yield f"{topic} is also read by {listed(readers[topic])}: these consumer groups get the records, too"
 
     def _has_broker_times(self, topic: str) -> bool:
         setting = "message.timestamp.type"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark_kafka_direct.client.coordinator_client import CoordinatorClient, raise_for_error_code
 from pyspark_kafka_direct.errors import BrokerError, ProtocolError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.protocol.description_messages import LIST_GROUPS
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info
 from pyspark_kafka_direct.protocol.messages import OFFSET_COMMIT, OFFSET_FETCH, TXN_OFFSET_COMMIT
 
@@ -192,6 +193,21 @@ class ConsumerGroup:
                 broker=broker,
             )
         raise_for_error_code(code, operation_of_group, broker, tp)
+
+
+def list_group_ids(cluster: ClusterClient, deadline: Deadline) -> list[str]:
+    """Return the ids of the groups of all brokers, without those that the principal may not describe."""
+    cluster.refresh_brokers(deadline=deadline)
+    ids: set[str] = set()
+    for node in cluster.nodes.values():
+        connection = cluster.connect(node, deadline)
+        try:
+            response = connection.call(LIST_GROUPS, {}, deadline)
+        finally:
+            cluster.release(connection)
+        raise_for_error_code(response.error_code, "listing groups", connection.broker)
+        ids.update(group.group_id for group in response.groups)
+    return sorted(ids)
 
 
 def _check_all_partitions(

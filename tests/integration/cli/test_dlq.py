@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from tests.integration.read_back import consume
 
 from pyspark_kafka_direct import write_arrow
@@ -122,8 +123,13 @@ def test_a_replay_that_is_killed_five_times_writes_each_dead_letter_once(letters
 
 def test_without_execute_nothing_is_written(letters: Letters) -> None:
     letters.write(6)
+    consumer = Consumer({"bootstrap.servers": letters.servers, "group.id": f"{letters.trains}-query"})
+    consumer.commit(offsets=[TopicPartition(letters.trains, 0, 0)], asynchronous=False)
+    consumer.close()
     code, output, messages = letters.run("replay", letters.topic)
     assert (code, "--execute" in messages) == (0, True)
+    assert f"{letters.trains} is also read by {letters.trains}-query" in messages
+    assert f"{letters.flights} is also read" not in messages
     assert [line.split()[:2] for line in output.splitlines()[1:]] == [[letters.flights, "3"], [letters.trains, "3"]]
     assert not letters.replayed()
     assert letters.run("replay", letters.topic, "-n", "2", "--execute")[0] == 0

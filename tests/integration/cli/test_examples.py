@@ -20,8 +20,10 @@ from tests.integration.cli.audits import Auditor
 from pyspark_kafka_direct import write_arrow
 from pyspark_kafka_direct.cli.checkpoint_command import SUBCOMMANDS
 from pyspark_kafka_direct.cli.main import COMMANDS
+from pyspark_kafka_direct.cli.topic_arguments import NewTopic, create_topics
 from pyspark_kafka_direct.offsets import TopicPartition as Partition
 from pyspark_kafka_direct.offsets import record_first_start
+from pyspark_kafka_direct.payloads.write_rows import HEADERS
 
 if TYPE_CHECKING:
     from tests.conftest import MakeTopic
@@ -80,11 +82,22 @@ def copies(kafka: EmbeddedKafka, flights: str, make_topic: MakeTopic, tmp_path: 
     return topic
 
 
+@pytest.fixture
+def dead_letters(kafka: EmbeddedKafka, flights: str) -> None:
+    """A topic with the dead letter of a flight, and one for its replay."""
+    create_topics(kafka.bootstrap_servers, [NewTopic(f"{flights}-dlq", 1), NewTopic(f"{flights}-again", 2)])
+    origin = {"topic": flights, "partition": 0, "offset": 3, "exception.class.name": "org.example.MalformedError"}
+    headers = [{"key": f"__connect.errors.{name}", "value": str(value).encode()} for name, value in origin.items()]
+    letter = pa.table({"value": [b"UA"], "headers": pa.array([headers], HEADERS)})
+    write_arrow(f"{flights}-dlq", letter, {"bootstrap.servers": kafka.bootstrap_servers})
+
+
 def _marked(example: str) -> Any:
     """Return the example with the mark of tests that start Spark in another process, if it does."""
     return pytest.param(example, marks=[pytest.mark.spark_app] if "--spark" in example else [])
 
 
+@pytest.mark.usefixtures("dead_letters")
 @pytest.mark.parametrize("example", [_marked(example) for example in EXAMPLES])
 def test_example(kafka: EmbeddedKafka, flights: str, copies: str, checkpoint: Path, example: str) -> None:
     pattern = re.escape(flights)
@@ -101,6 +114,10 @@ def test_example(kafka: EmbeddedKafka, flights: str, copies: str, checkpoint: Pa
             1,
             True,
         )
+        return
+    if arguments[:2] == ["dlq", "replay"]:
+        outcome = "1 dead letters were written." if "--execute" in arguments else "Nothing was written."
+        assert (done.returncode, outcome in done.stderr) == (0, True), done.stderr
         return
     stderr = "" if "--spark" in arguments else done.stderr  # Spark has log lines
     assert (done.returncode, stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""What the headers of dead letters say, whoever wrote them."""
+"""The origin and the error of dead letters of Kafka Connect, Kafka Streams and Spring."""
 
 from __future__ import annotations
 
