@@ -12,7 +12,13 @@ if TYPE_CHECKING:
 DESCRIPTION: Final = """\
 Inspect or rewind the checkpoint of a streaming query, of this package or of Spark's own Kafka source. The checkpoint
 can be in any file system of pyarrow (file:, s3:, gs:, hdfs:, abfs:)."""
-EXAMPLES: Final = "help and examples of a subcommand: kafka-direct checkpoint SUBCOMMAND --help"
+EXAMPLES: Final = """
+help and more examples of a subcommand: kafka-direct checkpoint SUBCOMMAND --help
+
+examples:
+  kafka-direct checkpoint show flights.checkpoint
+  kafka-direct checkpoint diff flights.checkpoint flights.checkpoint
+"""
 
 SUBCOMMANDS: Final = {
     "show": "show the offsets, the unfinished batch and the lag",
