@@ -313,8 +313,11 @@ class _Calls:
 
     def _is_known(self, partition: TopicPartition) -> bool:
         """Return whether a broker has a partition in its metadata, and could say so."""
-        brokers = self._environment.cluster.brokers.values()
-        return any(broker.is_up and broker.image.partition(*partition) is not None for broker in brokers)
+        now = self._environment.world.now
+        return any(
+            broker.is_up and broker.rebootstrap_until <= now and broker.image.partition(*partition) is not None
+            for broker in self._environment.cluster.brokers.values()
+        )
 
     def _has_outdated_coordinator(self, group: str) -> bool:
         """Return whether an isolated broker still returns the offsets that a group had before."""
