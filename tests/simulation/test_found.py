@@ -24,6 +24,8 @@ _PLANS = Path(__file__).parent / "plans"
         # With concurrent jobs, the ranges of batches were forgotten that were done while an earlier batch still ran.
         # The checkpoint of that batch was the last one, so a restart generated the others again.
         "batches-done-before-an-earlier-one",
+        # A connection was in use when another one timed out, and was reused as the broker had responded to a third.
+        "connection-held-over-a-timeout",
         # A driver listed the offset log, another one committed an epoch, and the commit log did not match.
         "continuous-commit-while-the-logs-are-read",
         # A driver listed the offset log and was suspended until another one had purged the epoch that it read then.

@@ -184,7 +184,9 @@ class ConnectionPool:
 
     def _forget_failures(self, address: tuple[str, int]) -> None:
         with self._lock:
-            self._failures.pop(address, None)
+            failures = self._failures.pop(address, _NO_FAILURES)
+            if failures.timed_out_at:  # `release` still needs the time for the connections that were in use then
+                self._failures[address] = _NO_FAILURES._replace(timed_out_at=failures.timed_out_at)
 
     def _close_idle(self, address: tuple[str, int]) -> None:
         """Close the idle connections to a broker that has timed out, or that belongs to another cluster."""

@@ -258,6 +258,16 @@ def test_a_connection_in_use_during_a_timeout_is_closed_after_other_failures_too
     assert silent.closed
 
 
+def test_a_connection_in_use_during_a_timeout_is_closed_although_a_new_one_was_opened_since(pool: Pool) -> None:
+    silent, slow = pool.acquire(), pool.acquire()
+    pool.time_out(slow)
+    pool.release(slow)
+    pool.release(pool.acquire())  # a new one: the broker has responded, so its failures are forgotten
+    assert pool.failed_at() == 0.0
+    pool.release(silent)
+    assert silent.closed
+
+
 def test_only_a_response_after_a_failure_clears_it(pool: Pool) -> None:
     unused = pool.acquire()
     pool.cluster.connect_fault("refuse_connect")
