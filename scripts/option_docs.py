@@ -40,7 +40,7 @@ settings, and the properties and variables that the package reads.
 | *batch*, *stream* | reads of the [data source](structured-streaming.md) | `.option("kafka.check.crcs", "false")` |
 | *continuous* | the input of [continuous queries](continuous.md) | options of `read(...)` |
 | *direct* | the [direct stream](direct-stream.md) | `kafkaParams`, the `params` of a strategy |
-| *rdd* | [`createRDD`](kafka-rdd.md) | `kafkaParams` |
+| *rdd* | [`createRDD`](direct-stream.md#kafkardd) | `kafkaParams` |
 | *reading* | all of these | |
 | *sink* | [writes](sink.md) of the data source, and the output of continuous queries | options |
 | *log* | [`KafkaBasedLog`](kafka-based-log.md) and the classes that use it, which read and write | `params` |
