@@ -547,7 +547,7 @@ class BatchLimiter:
         self._samples = {tp: sample for tp, sample in self._samples.items() if tp in end_offsets}
         self._sizes = {tp: size for tp, size in self._sizes.items() if tp in end_offsets}
         # Sample only the partitions with the most to read: sampling many takes too long.
-        sampled_partitions = sorted(lags, key=lambda tp: lags[tp], reverse=True)[:_MAX_SAMPLED_PARTITIONS]
+        sampled_partitions = sorted(lags, key=lambda tp: (-lags[tp], tp))[:_MAX_SAMPLED_PARTITIONS]
         for tp, sample in self._offset_reader.samples({tp: from_offsets[tp] for tp in sampled_partitions}).items():
             merged = self._samples[tp] = merge_samples(sample, self._samples.get(tp))
             # A sample seldom contains the few huge records among tiny ones; if it does, its own mean size applies.
