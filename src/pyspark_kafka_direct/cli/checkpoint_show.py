@@ -60,11 +60,16 @@ def run(arguments: argparse.Namespace) -> int:
         _print_summary(checkpoint)
     print_rows(rows, columns, as_json=arguments.json, if_none="No source of these batches is a Kafka source.")
     if beyond:
-        to_stderr(
-            f"The query continues behind the end of the log: {listed(beyond)}. The checkpoint is that of another query "
-            "or cluster, or the topic was recreated: use the checkpoint of this query, or a new one."
-        )
+        to_stderr(behind_log_end(beyond))
     return FOUND_PROBLEM if beyond else 0
+
+
+def behind_log_end(positions: Iterable[str]) -> str:
+    """Return what to say of a query that continues behind the end of a log, at positions such as ``flights-0 at 3``."""
+    return (
+        f"The query continues behind the end of the log: {listed(positions)}. The checkpoint is that of another query "
+        "or cluster, or the topic was recreated: use the checkpoint of this query, or a new one."
+    )
 
 
 class _PartitionEnd(NamedTuple):

@@ -1,45 +1,56 @@
-"""``kafka-direct lag``: how far consumer groups are behind the ends of their partitions, once or again and again."""
+"""``kafka-direct lag``: how far groups and queries are behind the ends of their partitions, once or again and again."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from pyspark_kafka_direct.cli.checkpoint_show import behind_log_end
 from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, cluster_client
+from pyspark_kafka_direct.cli.lag_measurement import committed_rates, measure
 from pyspark_kafka_direct.cli.main import FOUND_PROBLEM
 from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, to_stderr
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.errors import OptionError, printable
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
-    from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.cli.lag_measurement import Measurement, ReadPartition
 
 DESCRIPTION: Final = """\
-Show the lag of consumer groups: the offsets between the committed offset of each partition and the end of its log.
-Queries commit offsets if they have the option commitGroupId. The lag of others: kafka-direct checkpoint show."""
+Show the lag of consumer groups and of streaming queries: the offsets between what was processed and the end of the log.
+The lag of a query is read from its checkpoint, also if it uses Spark's own Kafka source. No Spark is needed."""
 EXAMPLES: Final = """
 "lag" counts up to the end of the log, "stable lag" up to the first open transaction: with read_committed, nothing
-behind it can be read. "rate" is the number of offsets that were committed per second.
+behind it can be read. "rate" is the number of offsets that were committed per second. The age of a batch is the time
+since it was planned.
 
-exit code 1: a group has no committed offsets.
+exit code 1: a group has no committed offsets, or a query continues behind the end of a log.
 
 examples:
   kafka-direct lag flights-query -b localhost:9092
   kafka-direct lag flights-query -b localhost:9092 --json
-  kafka-direct lag flights-query -b localhost:9092 --watch
+  kafka-direct lag --checkpoint flights.checkpoint -b localhost:9092
+  kafka-direct lag flights-query --checkpoint flights.checkpoint -b localhost:9092 --watch
 """
 
-_COLUMNS: Final = ("group", "partition", "offset", "end", "lag", "stable_lag")
+_QUERY_COLUMNS: Final = ("checkpoint", "query_id", "batch", "state", "age")
 _CLEAR_SCREEN: Final = "\x1b[H\x1b[J"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("groups", metavar="GROUP", nargs="+", help="ids of consumer groups")
+    parser.add_argument("groups", metavar="GROUP", nargs="*", help="ids of consumer groups")
+    parser.add_argument(
+        "--checkpoint",
+        dest="checkpoints",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="the checkpointLocation of a query; may be repeated",
+    )
     parser.add_argument("--watch", action="store_true", help="show it again and again, until Ctrl-C")
     parser.add_argument("--interval", type=float, default=2.0, metavar="S", help="seconds between two shows (2)")
     add_output_argument(parser)
@@ -48,72 +59,117 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the lag."""
+    groups, checkpoints = arguments.groups, arguments.checkpoints
     if not arguments.interval > 0:
         raise OptionError("--interval must be more than 0 seconds")
+    if not groups and not checkpoints:
+        raise OptionError("Name a consumer group, or the checkpoint of a query with --checkpoint")
     cluster = cluster_client(arguments)
+    measured = measure(cluster, groups, checkpoints)
     if not arguments.watch:
-        return _print(_measure(cluster, arguments.groups), arguments.groups, as_json=arguments.json)
+        return _print(measured, groups, as_json=arguments.json)
     is_drawn = not arguments.json and sys.stdout.isatty()
-    earlier = _Measurement(0.0, {})
+    rates: Mapping[ReadPartition, int] = {}
     while True:
-        measured = _measure(cluster, arguments.groups)
         if is_drawn:
             print(_CLEAR_SCREEN, end="")
-        _print(measured, arguments.groups, as_json=arguments.json, earlier=earlier)
+        _print(measured, groups, as_json=arguments.json, rates=rates)
         sys.stdout.flush()
-        earlier = measured
         time.sleep(arguments.interval)
+        earlier, measured = measured, measure(cluster, groups, checkpoints)
+        rates = committed_rates(measured, earlier)
 
 
-class _PartitionLag(NamedTuple):
-    offset: int  # that the group has committed
-    end: int  # of the log
-    stable_end: int  # the start of the first open transaction, or else the end of the log
+def _print(
+    measured: Measurement,
+    groups: Sequence[str],
+    *,
+    as_json: bool,
+    rates: Mapping[ReadPartition, int] | None = None,
+) -> int:
+    """Print a measurement, and the rates if there are some; return the exit code."""
+    problems = _problems(measured, groups)
+    if measured.queries and not as_json:
+        print_rows(_query_rows(measured), _QUERY_COLUMNS, as_json=False, if_none="")
+        print()
+    reader, *columns = _columns(measured, with_rates=rates is not None)
+    rows = _rows(measured, rates)
+    if not as_json:
+        rows = [{"source": None, **row, reader: row.get("group") or row["checkpoint"]} for row in rows]
+    print_rows(rows, [reader, *columns], as_json=as_json, if_none="There are no committed offsets.")
+    for problem in problems:
+        to_stderr(problem)
+    return FOUND_PROBLEM if problems else 0
 
 
-class _Measurement(NamedTuple):
-    time: float  # monotonic
-    lags: Mapping[tuple[str, TopicPartition], _PartitionLag]  # by group and partition
-
-
-def _measure(cluster: ClusterClient, groups: Sequence[str]) -> _Measurement:
-    from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-    from pyspark_kafka_direct.offsets import LATEST
-
-    now = time.monotonic()
-    # Also those that an open transaction is about to replace.
-    offsets = {
-        (group, tp): committed.offset
-        for group in dict.fromkeys(groups)
-        for tp, committed in sorted(ConsumerGroup(cluster, group).committed_with_metadata(require_stable=False).items())
-    }
-    latest = dict.fromkeys((tp for _, tp in offsets), LATEST)
-    ends = cluster.offsets(latest) if latest else {}
-    stable_ends = cluster.offsets(latest, isolation_level="read_committed") if latest else {}
-    lags = {(group, tp): _PartitionLag(offset, ends[tp], stable_ends[tp]) for (group, tp), offset in offsets.items()}
-    return _Measurement(now, lags)
-
-
-def _print(measured: _Measurement, groups: Sequence[str], *, as_json: bool, earlier: _Measurement | None = None) -> int:
-    """Print a measurement, with the rates since an earlier one; return the exit code."""
-    rows = []
-    for (group, tp), lag in measured.lags.items():
-        row: dict[str, object] = {
-            "group": group,
-            "partition": str(tp),
-            "offset": lag.offset,
-            "end": lag.end,
-            "lag": lag.end - lag.offset,
-            "stable_lag": lag.stable_end - lag.offset,
+def _query_rows(measured: Measurement) -> list[dict[str, object]]:
+    return [
+        {
+            "checkpoint": _masked(location),
+            "query_id": query.query_id,
+            "batch": query.batch,
+            "state": "committed" if query.is_committed else "in flight",
+            "age": None if query.age_seconds is None else f"{query.age_seconds} s",
         }
-        if earlier is not None:
-            before = earlier.lags.get((group, tp))
-            seconds = measured.time - earlier.time
-            row["rate"] = None if before is None else round((lag.offset - before.offset) / seconds)
+        for location, query in measured.queries.items()
+    ]
+
+
+def _rows(measured: Measurement, rates: Mapping[ReadPartition, int] | None) -> list[dict[str, object]]:
+    rows = []
+    for each, lag in measured.lags.items():
+        row: dict[str, object]
+        if each.source is None:
+            row = {"group": each.reader}
+        else:
+            query = measured.queries[each.reader]
+            row = {
+                "checkpoint": _masked(each.reader),
+                "query_id": query.query_id,
+                "batch": query.batch,
+                "state": "committed" if query.is_committed else "in flight",
+                "age_seconds": query.age_seconds,
+                "source": each.source,
+            }
+        row["partition"] = str(each.partition)
+        row |= {"offset": lag.offset, "end": lag.end, "lag": lag.lag, "stable_lag": lag.stable_lag}
+        if rates is not None:
+            row["rate"] = rates.get(each)
         rows.append(row)
-    columns = _COLUMNS if earlier is None else (*_COLUMNS, "rate")
-    print_rows(rows, columns, as_json=as_json, if_none="No group has committed offsets.")
-    unknown = [group for group in groups if group not in {known for known, _ in measured.lags}]
+    return rows
+
+
+def _columns(measured: Measurement, *, with_rates: bool) -> list[str]:
+    """Return the columns of a table; the first one is the reader's."""
+    readers = {"group" if each.source is None else "checkpoint" for each in measured.lags} or {"group"}
+    sources = {(each.reader, each.source) for each in measured.lags}
+    has_several_sources = len(sources) > len({reader for reader, _ in sources})
+    columns = [" or ".join(sorted(readers, reverse=True)), *(["source"] if has_several_sources else [])]
+    return [*columns, "partition", "offset", "end", "lag", "stable_lag", *(["rate"] if with_rates else [])]
+
+
+def _problems(measured: Measurement, groups: Sequence[str]) -> list[str]:
+    known = {each.reader for each in measured.lags if each.source is None}
+    unknown = ", ".join(printable(group) for group in groups if group not in known)
+    problems = []
     if unknown:
-        to_stderr(f"{', '.join(unknown)}: no committed offsets; check the id, and the permission Describe on the group")
-    return FOUND_PROBLEM if unknown else 0
+        problems.append(f"{unknown}: no committed offsets; check the id, and the permission Describe on the group")
+    with_source = {each.reader for each in measured.lags if each.source is not None}
+    problems += [
+        f"{_masked(location)}: no source of batch {query.batch} is a Kafka source"
+        for location, query in measured.queries.items()
+        if location not in with_source
+    ]
+    beyond = [
+        f"{each.partition} at {lag.offset}"
+        for each, lag in measured.lags.items()
+        if each.source is not None and lag.offset is not None and lag.offset > lag.end
+    ]
+    return [*problems, behind_log_end(beyond)] if beyond else problems
+
+
+def _masked(location: str) -> str:
+    """Return a location without the secrets that its URI may contain."""
+    from pyspark_kafka_direct.producer.file_systems import mask_secrets
+
+    return mask_secrets(location, location)

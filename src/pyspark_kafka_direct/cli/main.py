@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "consume": "print records of topics",
     "dlq": "show dead letters with their errors, and write them to their topics again",
     "doctor": "find what prevents queries from reaching Kafka, here and on executors",
-    "lag": "show how far consumer groups are behind",
+    "lag": "show how far consumer groups and queries are behind",
     "transactions": "show open transactions, and which one holds back readers",
 }
 """The commands and what they do. The module of a command, which has its name, is imported when it runs."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +44,7 @@ class QueryCheckpoint:
     def __init__(self, location: str) -> None:
         self._location = location
         uri = location if "://" in location or location.startswith("file:") else str(Path(location).absolute())
+        self._batches: dict[int, PlannedBatch] = {}
         self._files, self._path = open_file_system(uri)
         self.committed = self._batch_ids("commits")  # before the planned ones, so that each of them is planned
         self.planned = self._batch_ids("offsets")
@@ -77,23 +77,25 @@ class QueryCheckpoint:
 
         return Path(self._path) if isinstance(self._files, fs.LocalFileSystem) else None
 
-    @lru_cache(maxsize=1000)  # noqa: B019 (a command ends soon)
     def batch(self, batch_id: int) -> PlannedBatch:
         """Return an entry of the offset log.
 
         Raises:
             InvalidOffsetsError: The entry does not exist or is invalid.
         """
+        if batch_id in self._batches:
+            return self._batches[batch_id]
         entry = self._entry(batch_id)
         sources = {name: _kafka_offsets(line) for name, line in _sources(entry).items()}
         metadata = _json_object(entry.metadata)
         conf = metadata.get("conf")
-        return PlannedBatch(
+        batch = self._batches[batch_id] = PlannedBatch(
             metadata.get("batchTimestampMs"),
             metadata.get("batchWatermarkMs"),
             conf if isinstance(conf, dict) else {},
             {name: offsets for name, offsets in sources.items() if offsets is not None},
         )
+        return batch
 
     def text(self, name: str) -> str:
         """Return the content of a file such as ``offsets/7``.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark_kafka_direct import write_arrow
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
@@ -87,6 +90,88 @@ def test_watch_shows_rates(kafka: EmbeddedKafka, topics: list[str]) -> None:
         assert row["lag"] == 1
         assert row["rate"] > 0
         process.kill()
+
+
+def write_checkpoint(folder: Path, batches: list[dict[str, int]], committed: int) -> str:
+    """Write the checkpoint of a query of Spark's own source, with these end offsets; return its path."""
+    for name in ("offsets", "commits", "sources/0"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "metadata").write_text('{"id":"3fa1c1a5"}')
+    (folder / "sources/0/0").write_text("\0v1\n" + json.dumps({topic: {"0": 1} for topic in batches[0]}))
+    for number, ends in enumerate(batches):
+        metadata = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000) - 90_000})
+        offsets = json.dumps({topic: {"0": end} for topic, end in ends.items()})
+        (folder / f"offsets/{number}").write_text("\n".join(["v1", metadata, offsets]))
+    for number in range(committed):
+        (folder / f"commits/{number}").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return str(folder)
+
+
+def test_lag_of_queries(kafka: EmbeddedKafka, topics: list[str], tmp_path: Path) -> None:
+    one, two = topics
+    first = write_checkpoint(tmp_path / "first", [{one: 4, two: 7}, {one: 6, two: 8}], committed=1)
+    second = write_checkpoint(tmp_path / "second", [{two: 10}], committed=1)
+    commit(kafka, f"{one}-group", {two: 3})
+    arguments = [f"{one}-group", "--checkpoint", first, "--checkpoint", second]
+    done = lag(kafka, *arguments, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    in_group, *in_queries = rows(done.stdout)
+    assert in_group == {
+        "group": f"{one}-group",
+        "partition": f"{two}-0",
+        "offset": 3,
+        "end": 10,
+        "lag": 7,
+        "stable_lag": 7,
+    }
+    assert all(90 <= row["age_seconds"] < 390 for row in in_queries)
+    shown = ("checkpoint", "query_id", "batch", "state", "source", "partition", "offset", "lag", "stable_lag")
+    assert [tuple(row[name] for name in shown) for row in in_queries] == [
+        (first, "3fa1c1a5", 1, "in flight", "0", f"{one}-0", 4, 6, 6),
+        (first, "3fa1c1a5", 1, "in flight", "0", f"{two}-0", 7, 3, 3),
+        (second, "3fa1c1a5", 0, "committed", "0", f"{two}-0", 10, 0, 0),
+    ]
+    queries, _, table = lag(kafka, *arguments).stdout.partition("\n\n")
+    assert queries.splitlines()[1].split()[:5] == [first, "3fa1c1a5", "1", "in", "flight"]
+    assert table.splitlines()[0].split()[:4] == ["GROUP", "OR", "CHECKPOINT", "PARTITION"]
+    assert [line.split()[0] for line in table.splitlines()[1:]] == [f"{one}-group", first, first, second]
+
+
+def test_a_query_without_a_committed_batch_is_behind_from_its_start(
+    kafka: EmbeddedKafka, topics: list[str], tmp_path: Path
+) -> None:
+    checkpoint = write_checkpoint(tmp_path, [dict.fromkeys(topics, 5)], committed=0)
+    assert [row["lag"] for row in rows(lag(kafka, "--checkpoint", checkpoint, "--json").stdout)] == [9, 9]
+
+
+def test_a_query_behind_the_end_of_the_log(kafka: EmbeddedKafka, topics: list[str], tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path, [{topics[0]: 300, topics[1]: 10}], committed=1)
+    done = lag(kafka, "--checkpoint", checkpoint)
+    assert (
+        done.returncode,
+        f"The query continues behind the end of the log: {topics[0]}-0 at 300." in done.stderr,
+    ) == (
+        1,
+        True,
+    )
+
+
+def test_watch_reads_the_checkpoint_again(kafka: EmbeddedKafka, topics: list[str], tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path, [{topics[0]: 4}], committed=1)
+    command = [*START, "--checkpoint", checkpoint, "--watch", "--interval", "0.2", "--json"]
+    with subprocess.Popen([*command, "-b", kafka.bootstrap_servers], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        assert (first["batch"], first["lag"], first["rate"]) == (0, 6, None)
+        write_checkpoint(tmp_path, [{topics[0]: 4}, {topics[0]: 10}], committed=2)
+        row = next(row for row in map(json.loads, process.stdout) if row["batch"] == 1 and row["lag"] == 0)
+        assert row["rate"] > 0
+        process.kill()
+
+
+def test_groups_or_checkpoints_are_needed(kafka: EmbeddedKafka) -> None:
+    done = lag(kafka)
+    assert (done.returncode, "Name a consumer group, or the checkpoint" in done.stderr) == (2, True)
 
 
 def test_the_interval_is_positive(kafka: EmbeddedKafka) -> None:
