@@ -75,6 +75,27 @@ _CLIENT_INTRODUCTION: Final = """\
 For encryption and authentication, see [security.md](security.md). In a log, `acks` must be `all`, so that acknowledged
 records are not lost."""
 
+_IGNORED_INTRODUCTION: Final = """\
+A setting causes one warning. Instead of settings of other clients, the package works as follows:
+
+- **Connections** (`metadata.recovery.*`, `bootstrap.resolve.timeout.ms`): if no broker responds, the client tries the
+  bootstrap servers again. Each attempt resolves names again.
+- **Versions** (`api.version.*`, `broker.version.fallback`): the client and each broker negotiate them.
+- **Metrics** (`metric.reporters`, `metrics.*`, `statistics.interval.ms`): see
+  [monitoring](monitoring.md#log-lines-of-planners-and-tasks).
+- **Tokens** (`sasl.login.refresh.*`, `sasl.oauthbearer.expected.*`): a token is reused until shortly before it expires.
+  Brokers validate tokens.
+- **Batches** (`linger.ms`, `batch.num.messages`, `queue.buffering.*`): a record batch is sent when it is full
+  (`batch.size`), or at the end of the task. A log sends records at once; records that arrive while requests are in
+  flight share record batches.
+- **Retries** (`retries`, `max.block.ms`): transient errors are retried until `delivery.timeout.ms`. The limit of
+  metadata requests is `default.api.timeout.ms`.
+- **Partitions** (`partitioner.adaptive.partitioning.enable`): rows without a key go to one partition for 16 KiB, or for
+  a smaller `batch.size`. In a log, they go to one partition until its record batch is full.
+- **Topics** (`metadata.max.idle.ms`, `allow.auto.create.topics`): each task fetches the metadata of the topics that it
+  writes to. Topics are never created, except with `create=...` of a log.
+- **Order** (`enable.gapless.guarantee`): a failed task is rerun with all of its rows."""
+
 _REGISTRY_TLS: Final = "schema.registry.ssl."
 _COMMON_POLICIES: Final = (READS_ONLY, WRITES_ONLY, DATA_SOURCE_ONLY)  # described in the introduction
 
@@ -139,8 +160,7 @@ def _options_page(table: OptionTable) -> str:
             _grouped(_policy_rows((*source_options, *client_settings), reject=True)),
         ),
         "## Ignored",
-        "A setting causes one warning. The migration guide says [what the package does "
-        "instead](coming-from-the-jvm-connector.md#ignored-client-settings).",
+        _IGNORED_INTRODUCTION,
         _markdown_table(
             ("option", "in", "reason", "values without a warning"),
             _grouped(_policy_rows((*source_options, *client_settings), reject=False)),

@@ -1,4 +1,4 @@
-"""Write the table of docs/coming-from-the-jvm-connector.md: ``python -m tests.jvm_configurations``."""
+"""Write the table of tests/evidence/jvm-configurations.md: ``python -m tests.jvm_configurations``."""
 
 from tests.jvm_configurations.table import PAGE, with_table
 

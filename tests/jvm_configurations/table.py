@@ -1,4 +1,4 @@
-"""The table of documented configurations, which the migration guide contains.
+"""The table of documented configurations, which ``tests/evidence/jvm-configurations.md`` contains.
 
 ``tests/unit/options/test_jvm_configurations.py`` gives each configuration to the parsers of all APIs, and compares the
 results with the table.
@@ -12,7 +12,7 @@ from typing import Final
 from tests.jvm_configurations.clouds import CLOUDS
 from tests.jvm_configurations.platforms import PLATFORMS
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "coming-from-the-jvm-connector.md"
+PAGE: Final = Path(__file__).parents[1] / "evidence" / "jvm-configurations.md"
 CONFIGURATIONS: Final = (*CLOUDS, *PLATFORMS)
 _HEADER: Final = "| configuration | documentation | compared | here | run |\n|---|---|---|---|---|\n"
 
@@ -26,6 +26,5 @@ def table() -> str:
 
 
 def with_table(page: str) -> str:
-    """Return the page with the current table."""
-    start = page.index(_HEADER)
-    return page[:start] + table() + page[page.index("\n\n", start) + 1 :]
+    """Return the page with the current table, which is at its end."""
+    return page[: page.index(_HEADER)] + table()

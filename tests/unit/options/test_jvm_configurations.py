@@ -1,4 +1,4 @@
-"""Documented configurations of JVM clients have the results that the migration guide lists, in all APIs."""
+"""Documented configurations of JVM clients have the results that their table lists, in all APIs."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_queries_of_an_application_use_its_delegation_token(configuration: JvmCo
         assert connection.security.sasl.token_login == DelegationTokenLogin("app", "production")
 
 
-def test_the_migration_guide_has_the_table() -> None:
+def test_the_page_has_the_table() -> None:
     """If this fails, review the changes and write the table: ``python -m tests.jvm_configurations``."""
     page = PAGE.read_text(encoding="utf-8")
     assert with_table(page) == page
@@ -129,7 +129,7 @@ def test_names_and_pages() -> None:
 
 
 def test_needed_extras_exist() -> None:
-    extras = tomllib.loads((PAGE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = tomllib.loads((PAGE.parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = {name for each in CONFIGURATIONS for name in re.findall(r"the extra `(\w+)`", each.needs)}
     assert named
     assert named <= extras["optional-dependencies"].keys()
