@@ -24,6 +24,7 @@ SUBCOMMANDS: Final = {
     "show": "show the offsets, the unfinished batch and the lag",
     "rewind": "let a query read records again",
     "diff": "compare the offsets of two checkpoints",
+    "preflight": "show whether a query with other options or another format can continue",
 }
 """The subcommands and what they do. The module of a subcommand is ``checkpoint_NAME``."""
 

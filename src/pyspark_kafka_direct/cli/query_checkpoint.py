@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.continuous.fencing_log import FENCING_LOG_FOLDER
-from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
+from pyspark_kafka_direct.errors import InvalidOffsetsError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.offsets import partition_offsets_from_json, recorded_first_start
-from pyspark_kafka_direct.producer.file_systems import masked_repr, open_file_system
+from pyspark_kafka_direct.producer.file_systems import mask_secrets, masked_repr, open_file_system
 from pyspark_kafka_direct.spark.checkpoint_files import REWOUND_CONF, parse_offset_seq
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class QueryCheckpoint:
     @property
     def query_id(self) -> str | None:
         """The id of the query, which it keeps over restarts."""
-        metadata = json.loads(self._read("metadata") or "{}")
-        return str(metadata.get("id")) if isinstance(metadata, dict) and "id" in metadata else None
+        metadata = _json_object(self._read("metadata") or "{}")
+        return str(metadata["id"]) if "id" in metadata else None
 
     @property
     def is_continuous(self) -> bool:
@@ -121,6 +121,10 @@ class QueryCheckpoint:
         initial = self._read(f"sources/{source}/0")  # of Spark's own source: a zero byte, the version and the offsets
         return None if initial is None else _kafka_offsets(initial.rstrip("\n").rpartition("\n")[2])
 
+    def has_spark_start(self, source: str) -> bool:
+        """Return whether Spark's own source has started the query, which keeps its start in the checkpoint."""
+        return self._read(f"sources/{source}/0") is not None
+
     def _entry(self, batch_id: int) -> OffsetSeq:
         name = f"offsets/{batch_id}"
         return parse_offset_seq(self.text(name).removesuffix("\n"), name)
@@ -132,7 +136,12 @@ class QueryCheckpoint:
         from pyarrow import fs
 
         selector = fs.FileSelector(f"{self._path}/{folder}", allow_not_found=True)
-        return [each.base_name for each in self._files.get_file_info(selector)]
+        try:
+            return [each.base_name for each in self._files.get_file_info(selector)]
+        except NotADirectoryError:
+            return []
+        except OSError as error:
+            raise self._unreadable(folder, error) from None
 
     def _read(self, name: str) -> str | None:
         try:
@@ -140,9 +149,15 @@ class QueryCheckpoint:
                 data: bytes = file.read(_MAX_FILE_BYTES + 1)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise self._unreadable(name, error) from None
         if len(data) > _MAX_FILE_BYTES:
             raise InvalidOffsetsError(f"{masked_repr(self._location)}: the file {name} is larger than 64 MiB")
         return data.decode("utf-8", errors="replace")
+
+    def _unreadable(self, name: str, error: OSError) -> KafkaDirectError:
+        message = mask_secrets(f"{self._location}: {name} cannot be read: {error}", self._location)
+        return KafkaDirectError(f"{message}. Check the location, the network and the permissions")
 
 
 def _sources(entry: OffsetSeq) -> dict[str, str | None]:

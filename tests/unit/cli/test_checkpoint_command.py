@@ -92,3 +92,28 @@ def test_an_unknown_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     write(tmp_path, 0, "{}", version="v3")
     assert main(["checkpoint", "show", str(tmp_path)]) == 3
     assert "offsets/0 has version 'v3'" in capsys.readouterr().err
+
+
+def test_damaged_files_of_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, 0, '{"a":{"0":1}}')
+    (tmp_path / "metadata").write_text("{")
+    assert main(["checkpoint", "show", str(tmp_path)]) == 0
+    assert "query id           unknown" in capsys.readouterr().out
+    (tmp_path / "offsets/0").write_text("")
+    assert main(["checkpoint", "show", str(tmp_path)]) == 3
+    assert "offsets/0" in capsys.readouterr().err
+
+
+def test_a_file_in_place_of_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["checkpoint", "show", str(tmp_path / "file")]) == 2
+    assert "has no batch in a folder offsets" in capsys.readouterr().err
+
+
+def test_a_file_system_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    location = "s3://user:hunter2@bucket/x?endpoint_override=127.0.0.1:9&scheme=http&region=x"
+    assert main(["checkpoint", "show", location]) == 3
+    error = capsys.readouterr().err
+    assert "cannot be read" in error
+    assert "hunter2" not in error
+    assert error.count("\n") == 1

@@ -1,0 +1,109 @@
+"""``kafka-direct checkpoint preflight`` on checkpoints of real queries, of this package and of Spark's own source."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.integration.stream_queries import Stream, produce
+from tests.integration.topics import Admin
+
+from pyspark_kafka_direct.cli.main import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from tests.conftest import MakeTopic
+
+    from pyspark_kafka_direct.broker import EmbeddedKafka
+
+
+class Preflight:
+    """Runs the command with a broker."""
+
+    def __init__(self, servers: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self._servers = servers
+        self._capsys = capsys
+
+    def __call__(self, code: int, checkpoint: Path, *arguments: str) -> tuple[list[dict[str, Any]], str]:
+        """Return the rows and the standard error."""
+        given = ["checkpoint", "preflight", str(checkpoint), "-b", self._servers, "--json", *arguments]
+        result = main(given)
+        output = self._capsys.readouterr()
+        assert result == code, output
+        return [json.loads(line) for line in output.out.splitlines()], output.err
+
+
+@pytest.mark.parametrize(("first", "second"), [("kafka", "kafka-direct"), ("kafka-direct", "kafka")])
+def test_a_query_that_moves_reads_what_preflight_shows(
+    session: SparkSession,
+    kafka: EmbeddedKafka,
+    make_topic: MakeTopic,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    first: str,
+    second: str,
+) -> None:
+    topics = sorted(make_topic(1) for _ in range(2))
+    preflight = Preflight(kafka.bootstrap_servers, capsys)
+    options = {"subscribe": ",".join(topics), "startingOffsets": "earliest"}
+    stream = Stream(session, kafka.bootstrap_servers, tmp_path, options, first)
+    for topic in topics:
+        produce(kafka.bootstrap_servers, topic, range(4))
+    stream.run()
+    for topic in topics:
+        produce(kafka.bootstrap_servers, topic, range(3))
+    checkpoint = tmp_path / "checkpoint"
+    selection = [argument for topic in topics for argument in ("--topic", topic)]
+    before = sorted(path.stat().st_mtime_ns for path in checkpoint.rglob("*"))
+    rows, errors = preflight(0, checkpoint, *selection, "--to", second)
+    assert [tuple(row.values()) for row in rows] == [(f"{topic}-0", "ok", 4, 7, 3, 0) for topic in topics]
+    assert errors == ""
+    assert sorted(path.stat().st_mtime_ns for path in checkpoint.rglob("*")) == before
+
+    copy = tmp_path / "unfinished"
+    shutil.copytree(checkpoint, copy)
+    stream.format = second
+    assert sum(stream.run()) == 6
+    assert preflight(0, checkpoint, *selection)[0][0]["offsets"] == 0
+    last = max(int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*"))
+    shutil.copy(checkpoint / "offsets" / str(last), copy / "offsets" / str(last))  # planned, not committed
+    rows, _ = preflight(0, copy, *selection, "--to", first)
+    assert [(row["start"], row["end"]) for row in rows] == [(4, 7)] * 2
+
+
+def test_another_query_and_lost_records(
+    session: SparkSession,
+    kafka: EmbeddedKafka,
+    make_topic: MakeTopic,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic, other = make_topic(1), make_topic(2)
+    preflight = Preflight(kafka.bootstrap_servers, capsys)
+    produce(kafka.bootstrap_servers, topic, range(5))
+    stream = Stream(session, kafka.bootstrap_servers, tmp_path, {"subscribe": topic, "startingOffsets": "earliest"})
+    stream.run()
+    checkpoint = tmp_path / "checkpoint"
+    rows, errors = preflight(1, checkpoint, "--topic", other)
+    assert rows == []
+    assert errors.startswith(f"This is the checkpoint of another query: its source 0 reads {topic}, but")
+
+    rows, errors = preflight(0, checkpoint, "--pattern", f"{topic}|{other}")
+    assert {row["state"] for row in rows} == {"ok", "new"}
+    produce(kafka.bootstrap_servers, topic, range(5))
+    Admin(kafka.bootstrap_servers).delete_records(topic, 7)
+    rows, errors = preflight(1, checkpoint, "--topic", topic)
+    assert [tuple(row.values())[1:] for row in rows] == [("expired", 7, 10, 3, 2)]
+    assert "expired: Records were deleted" in errors
+    assert "With failOnDataLoss=true, the query fails." in errors
+    _, errors = preflight(1, checkpoint, "--topic", topic, "-X", "failOnDataLoss=false")
+    assert "the query fails" not in errors
+    _, errors = preflight(
+        1, checkpoint, "--topic", topic, "--to", "kafka", "-X", "startingOffsets=-1h", "-X", "maxBytesPerTrigger=1000"
+    )
+    assert "rejects startingOffsets=-1h" in errors
+    assert "ignores maxBytesPerTrigger" in errors
