@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 DESCRIPTION: Final = """\
 Show the offsets in the checkpoint of a streaming query. With -b, the lag is shown, too."""
 EXAMPLES: Final = """
-exit code 1: the query continues behind the end of the log.
+exit code 1: the query continues behind the end of the log, or a partition of it
+does not exist any more.
 
 examples:
   kafka-direct checkpoint show flights.checkpoint
@@ -50,18 +51,28 @@ def run(arguments: argparse.Namespace) -> int:
     rows = [_row(each) for each in ends]
     columns = [*_COLUMNS]
     beyond: list[str] = []
+    deleted: set[TopicPartition] = set()
     if has_connection(arguments):
         columns += _LAG_COLUMNS
         log_ends = _log_ends(ends, cluster_client(arguments))
-        beyond = [f"{each.partition} at {each.end}" for each in ends if each.end > log_ends[each.partition]]
         for row, each in zip(rows, ends, strict=True):
-            row |= {"log_end": log_ends[each.partition], "lag": log_ends[each.partition] - each.end}
+            log_end = log_ends.get(each.partition)
+            row |= {"log_end": log_end, "lag": None if log_end is None else log_end - each.end}
+            if log_end is None:
+                deleted.add(each.partition)
+            elif each.end > log_end:
+                beyond.append(f"{each.partition} at {each.end}")
     if not arguments.json:
         _print_summary(checkpoint)
     print_rows(rows, columns, as_json=arguments.json, if_none="No source of these batches is a Kafka source.")
     if beyond:
         to_stderr(behind_log_end(beyond))
-    return FOUND_PROBLEM if beyond else 0
+    if deleted:
+        to_stderr(
+            f"No longer in the cluster: {listed(sorted(deleted))}. The topics were deleted, or the checkpoint is that "
+            "of another query or cluster. What the query would do: kafka-direct checkpoint preflight"
+        )
+    return FOUND_PROBLEM if beyond or deleted else 0
 
 
 def behind_log_end(positions: Iterable[str]) -> str:
@@ -108,9 +119,14 @@ def _row(of: _PartitionEnd) -> dict[str, object]:
 
 
 def _log_ends(of: Iterable[_PartitionEnd], cluster: ClusterClient) -> dict[TopicPartition, int]:
+    """Return the ends of the partitions that exist."""
     from pyspark_kafka_direct.offsets import LATEST
 
-    return cluster.offsets(dict.fromkeys((each.partition for each in of), LATEST))
+    partitions = {each.partition for each in of}
+    deadline = cluster.deadline()
+    topics = cluster.topics({tp.topic for tp in partitions}, deadline=deadline)
+    existing = [tp for tp in partitions if tp.topic in topics and tp.partition in topics[tp.topic].partitions]
+    return cluster.offsets(dict.fromkeys(existing, LATEST), deadline=deadline) if existing else {}
 
 
 def _print_summary(checkpoint: QueryCheckpoint) -> None:

@@ -107,3 +107,48 @@ def test_another_query_and_lost_records(
     )
     assert "rejects startingOffsets=-1h" in errors
     assert "ignores maxBytesPerTrigger" in errors
+
+
+def test_deleted_and_recreated_topics(
+    session: SparkSession,
+    kafka: EmbeddedKafka,
+    make_topic: MakeTopic,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    deleted, recreated, grown = (make_topic(1) for _ in range(3))
+    topics = [deleted, recreated, grown]
+    for topic in topics:
+        produce(kafka.bootstrap_servers, topic, range(5))
+    options = {"subscribe": ",".join(topics), "startingOffsets": "earliest"}
+    Stream(session, kafka.bootstrap_servers, tmp_path, options).run()
+    admin = Admin(kafka.bootstrap_servers)
+    admin.delete(deleted)
+    admin.recreate(recreated, 1)
+    admin.grow(grown, 2)
+    produce(kafka.bootstrap_servers, recreated, range(3))
+    checkpoint = tmp_path / "checkpoint"
+
+    preflight = Preflight(kafka.bootstrap_servers, capsys)
+    selection = [argument for topic in topics for argument in ("--topic", topic)]
+    rows, errors = preflight(1, checkpoint, *selection)
+    assert {row.pop("partition"): tuple(row.values()) for row in rows} == {
+        f"{deleted}-0": ("deleted", 5, None, None, None),
+        f"{recreated}-0": ("beyond end", 5, None, None, None),
+        f"{grown}-0": ("ok", 5, 5, 0, 0),
+        f"{grown}-1": ("new", 0, 0, 0, 0),
+    }
+    assert "deleted: The topic or partition does not exist any more" in errors
+    assert "beyond end: The log ends before the offset of the checkpoint" in errors
+    assert "With failOnDataLoss=true, the query fails." in errors
+
+    assert main(["checkpoint", "show", str(checkpoint), "-b", kafka.bootstrap_servers, "--json"]) == 1
+    shown = capsys.readouterr()
+    rows = [json.loads(line) for line in shown.out.splitlines()]
+    assert {row["partition"]: (row["log_end"], row["lag"]) for row in rows} == {
+        f"{deleted}-0": (None, None),
+        f"{recreated}-0": (3, -2),
+        f"{grown}-0": (5, 0),
+    }
+    assert f"No longer in the cluster: {deleted}-0. The topics were deleted, or" in shown.err
+    assert f"The query continues behind the end of the log: {recreated}-0 at 5." in shown.err
