@@ -24,8 +24,10 @@ DESCRIPTION: Final = "Print records of topics. Without an end, it waits for more
 EXAMPLES: Final = r"""
 positions of -o (FROM, FROM:TO, :TO):
   start, end          the first record that exists, the end of the log
-  47, +100, -10       an offset; 100 after the start of each partition, 10 before its end
-  @-1h, @2026-11-28   a time before now, a day (UTC) or a time such as 2026-11-28T06:00Z, seconds or ms since 1970
+  47, +100, -10       an offset; 100 after the start of each partition, 10
+                      before its end
+  @-1h, @2026-11-28   a time before now, a day (UTC), or a time such as
+                      2026-11-28T06:00Z, seconds or ms since 1970
 
 examples:
   kafka-direct consume flights -b localhost:9092 -o -10 -e

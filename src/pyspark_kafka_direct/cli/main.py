@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct._version import __version__
+from pyspark_kafka_direct.cli.help_formatter import HelpFormatter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +30,8 @@ COMMANDS: Final = {
     "audit": "compare a topic with the output of a query, by source offsets",
     "checkpoint": "inspect and compare checkpoints of streaming queries",
     "consume": "print records of topics",
-    "dlq": "show dead letters with their errors, and write them to their topics again",
-    "doctor": "find what prevents queries from reaching Kafka, here and on executors",
+    "dlq": "show dead letters, and write them to their topics again",
+    "doctor": "find why queries cannot reach Kafka, here and on executors",
     "lag": "show how far consumer groups and queries are behind",
     "transactions": "show open transactions, and which one holds back readers",
 }
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog=f"kafka-direct {chosen.command}",
         description=module.DESCRIPTION,
         epilog=module.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     module.add_arguments(command_parser)
@@ -80,11 +81,12 @@ def _parser() -> argparse.ArgumentParser:
                 *(f"  {name:14}{summary}" for name, summary in COMMANDS.items()),
                 "",
                 "Help and examples of a command: kafka-direct COMMAND --help",
+                "",
                 "Exit codes: 0 done, 1 a problem was found, 2 wrong usage or settings, 3 Kafka or the network failed, "
                 "130 interrupted.",
             ]
         ),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"kafka-direct {__version__}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)

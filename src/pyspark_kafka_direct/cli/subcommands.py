@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.cli.help_formatter import HelpFormatter
+
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping
 
 
@@ -24,7 +26,7 @@ def add_subcommands(parser: argparse.ArgumentParser, command: str, summaries: Ma
             help=summary,
             description=module.DESCRIPTION,
             epilog=module.EXAMPLES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=HelpFormatter,
             allow_abbrev=False,
         )
         module.add_arguments(subparser)

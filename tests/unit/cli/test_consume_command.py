@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafka_direct import OptionError
+from pyspark_kafka_direct.cli.checkpoint_command import SUBCOMMANDS
 from pyspark_kafka_direct.cli.main import COMMANDS, main
 from pyspark_kafka_direct.cli.record_lines import RecordLines
 from pyspark_kafka_direct.cli.slice_arguments import Bounds, parse_bounds
@@ -149,6 +150,19 @@ def test_each_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str
         with pytest.raises(SystemExit, match="0"):
             main([name, "--help"])
         assert f"  kafka-direct {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command", [[], *([name] for name in COMMANDS), *(["checkpoint", name] for name in SUBCOMMANDS)], ids=" ".join
+)
+def test_help_has_no_long_lines_except_examples(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="0"):
+        main([*command, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80 and not line.startswith("  kafka-direct ")] == []
 
 
 def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
