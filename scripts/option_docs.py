@@ -22,7 +22,7 @@ from pyspark_kafka_direct.options.option_parser import OPTION_TABLE
 from pyspark_kafka_direct.options.value_types import Duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from pyspark_kafka_direct.options.config_option import Api, ConfigOption, UnsupportedPolicy
     from pyspark_kafka_direct.options.option_parser import OptionTable
@@ -39,36 +39,30 @@ settings, and the properties and variables that the package reads.
 |---|---|---|
 | *batch*, *stream* | reads of the [data source](structured-streaming.md) | `.option("kafka.check.crcs", "false")` |
 | *continuous* | the input of [continuous queries](continuous.md) | options of `read(...)` |
+| *source* | these three | |
 | *direct* | the [direct stream](direct-stream.md) | `kafkaParams`, the `params` of a strategy |
 | *rdd* | [`createRDD`](direct-stream.md#kafkardd) | `kafkaParams` |
 | *reading* | all of these | |
 | *sink* | [writes](sink.md) of the data source, and the output of continuous queries | options |
-| *log* | [`KafkaBasedLog`](kafka-based-log.md) and the classes that use it, which read and write | `params` |
+| *log* | [`KafkaBasedLog`](kafka-based-log.md) and the classes that use it | `params` |
 | *all* | reading, sink and log | |
 
 - Names are case-insensitive. Blanks around a value are removed, except in `subscribePattern` and `sasl.password`.
-- As an option, the name of a client setting has the prefix `kafka.`, as in Spark's connector. It may be omitted if the
-  name has a dot: `bootstrap.servers` is `kafka.bootstrap.servers`. Spark's connector ignores names without it, but
-  ignoring `isolation.level` silently would change results. In `kafkaParams` and `params`, the prefix may be used. If
-  both names are given, their values must be the same.
+- As an option, a client setting has the prefix `kafka.`, which may be omitted if the name has a dot. Spark's connector
+  ignores names without the prefix. In `kafkaParams` and `params`, the prefix may be used. If both names are given,
+  their values must be the same.
 - In `kafkaParams` and `params`, a value can be a string, an integer, a boolean, a list of strings, a class, or `None`,
-  which means "not given".
-- An empty client setting means "not given", unless it has a default.
-- The error about an invalid value names the option, the value and the allowed values. It occurs before any task starts.
-- The migration guide lists which options of Spark's own Kafka source and sink differ for
-  [reads](coming-from-the-jvm-connector.md#options) and [writes](coming-from-the-jvm-connector.md#the-sink).
+  which means "not given". So does an empty client setting, unless it has a default.
+- Invalid values fail before any task starts.
+- An unknown option is ignored with one warning. It is rejected if it resembles an option of the data source
+  (`startingOffset`), or a client setting about isolation, offsets, guarantees of writes or security
+  (`kafka.isolation.levle`), unless Kafka, librdkafka or a vendor (`confluent.*`) uses the name.
+- Reads ignore options for writing, and *sink* ignores options for reading, with a warning. A log rejects data source
+  options that do not apply to it. The lists [Rejected](#rejected) and [Ignored](#ignored) omit these.
+- An option is rejected if ignoring it would change which data is read or written, or weaken a guarantee.
 
-An unknown option is rejected if its name differs by one letter from an option of the data source (`startingOffset`), or
-by two from a long one, because ignoring it could skip records. A client setting is rejected if it resembles one about
-isolation, offsets, guarantees of writes or security (`kafka.isolation.levle`) word by word. Names that Kafka's Java
-client or librdkafka documents are known, and those of vendors (`confluent.*`) have other words. Other unknown options
-are ignored with one warning. Reads ignore options
-for writing with a warning, and *sink* ignores options for reading, as in Spark's connector. A log rejects data source
-options that do not apply to it. [Rejected](#rejected) and [ignored](#ignored) options omit these rules.
-
-An option is rejected instead if the query would otherwise read or write other data than the option says, or with a
-weaker guarantee. Examples are `valueFraming` without a format that has schema ids, `valueSubject` without a registry,
-and `deliveryGuarantee=exactly-once` in a read. One error names all options of keys and values that have no effect.
+The migration guide lists the options that behave differently from Spark's own for
+[reads](coming-from-the-jvm-connector.md#options) and [writes](coming-from-the-jvm-connector.md#the-sink).
 """
 
 _CLIENT_INTRODUCTION: Final = """\
@@ -94,7 +88,9 @@ A setting causes one warning. Instead of settings of other clients, the package 
   a smaller `batch.size`. In a log, they go to one partition until its record batch is full.
 - **Topics** (`metadata.max.idle.ms`, `allow.auto.create.topics`): each task fetches the metadata of the topics that it
   writes to. Topics are never created, except with `create=...` of a log.
-- **Order** (`enable.gapless.guarantee`): a failed task is rerun with all of its rows."""
+- **Order** (`enable.gapless.guarantee`): a failed task is rerun with all of its rows.
+
+The reasons in the warnings are:"""
 
 _REGISTRY_TLS: Final = "schema.registry.ssl."
 _COMMON_POLICIES: Final = (READS_ONLY, WRITES_ONLY, DATA_SOURCE_ONLY)  # described in the introduction
@@ -114,7 +110,8 @@ def _options_page(table: OptionTable) -> str:
     return _page(
         _INTRODUCTION,
         "## Reading",
-        "Options in *italics* are specific to this package. The others are options of Spark's own Kafka source.",
+        "Options in *italics* are specific to this package. The others are options of Spark's own Kafka source. An "
+        "option of keys is described together with that of values.",
         _applied(option for option in source_options if not _applies_to_writes_only(option)),
         f"`{_REGISTRY_TLS}*` are TLS settings of the registry, for reading and writing: the [client "
         "settings](#client-settings) `ssl.*` with this prefix.",
@@ -155,24 +152,36 @@ def _options_page(table: OptionTable) -> str:
             ),
         ),
         "## Rejected",
-        _markdown_table(
-            ("option", "in", "reason or alternative", "accepted values"),
-            _grouped(_policy_rows((*source_options, *client_settings), reject=True)),
-        ),
+        "The APIs are in parentheses, unless all reject the option. *Accepted* values describe what the package does "
+        "anyway.",
+        _markdown_list(_grouped(_policy_rows((*source_options, *client_settings), reject=True))),
         "## Ignored",
         _IGNORED_INTRODUCTION,
-        _markdown_table(
-            ("option", "in", "reason", "values without a warning"),
-            _grouped(_policy_rows((*source_options, *client_settings), reject=False)),
-        ),
+        _markdown_list(_grouped(_policy_rows((*source_options, *client_settings), reject=False))),
     )
 
 
 def _applied(options: Iterable[ConfigOption]) -> str:
+    documented = list(options)
+    same_for_keys = {option.name for option in documented if option.doc == _same_as_value(option.name)}
     return _markdown_table(
         ("option", "applies to", "type", "default", "description"),
-        (_applied_row(option, _name(option), apis) for option in options if (apis := _apis_of(option))),
+        (
+            _applied_row(option, _names(option, same_for_keys), apis)
+            for option in documented
+            if option.name not in same_for_keys and (apis := _apis_of(option))
+        ),
     )
+
+
+def _same_as_value(name: str) -> str:
+    """Return the description of an option of keys that has the same meaning as the one of values."""
+    return f"The same as `value{name.removeprefix('key')}`, for keys."
+
+
+def _names(option: ConfigOption, same_for_keys: Collection[str]) -> str:
+    key_name = f"key{option.name.removeprefix('value')}"
+    return f"*`{key_name}`*, {_name(option)}" if key_name in same_for_keys else _name(option)
 
 
 def _applied_row(option: ConfigOption, name: str, apis: Sequence[Api]) -> _Row:
@@ -198,7 +207,9 @@ def _policy_rows(options: Iterable[ConfigOption], *, reject: bool) -> Iterable[_
     for option in options:
         for policy, apis in _policies(option):
             if policy.reject is reject:
-                accepted_values = [value for value in policy.accepted_values if not value.startswith("kafkashaded.")]
+                accepted_values = [
+                    value for value in policy.accepted_values if not value.startswith(("kafkashaded.", "*."))
+                ]
                 rejected = f"; {_code_list(policy.rejected_values)} is rejected" if policy.rejected_values else ""
                 yield f"`{option.name}`", _api_list(apis), policy.reason + rejected, _code_list(accepted_values)
 
@@ -258,9 +269,10 @@ def _api_list(apis: Iterable[Api]) -> str:
     ordered = [api for api in APIS if api in frozenset(apis)]
     if ordered == list(APIS):
         return "all"
-    if not set(READ_APIS) <= set(ordered):
-        return ", ".join(ordered)
-    return ", ".join(["reading", *(api for api in ordered if api not in READ_APIS)])
+    for name, group in (("reading", READ_APIS), ("source", SOURCE_APIS)):
+        if set(group) <= set(ordered):
+            return ", ".join([name, *(api for api in ordered if api not in group)])
+    return ", ".join(ordered)
 
 
 def _code_list(values: Iterable[str]) -> str:
@@ -270,6 +282,13 @@ def _code_list(values: Iterable[str]) -> str:
 def _markdown_table(header: _Row, rows: Iterable[_Row]) -> str:
     lines = [_markdown_row(header), "|" + "---|" * len(header)]
     return "\n".join([*lines, *(_markdown_row([cell.replace("|", r"\|") for cell in row]) for row in rows)])
+
+
+def _markdown_list(rows: Iterable[_Row]) -> str:
+    return "\n".join(
+        f"- {names}{'' if apis == 'all' else f' ({apis})'}: {reason}.{f' Accepted: {accepted}.' if accepted else ''}"
+        for names, apis, reason, accepted in rows
+    )
 
 
 def _markdown_row(cells: _Row) -> str:

@@ -303,8 +303,8 @@ def test_the_documentation_lists_every_setting() -> None:
     names = {
         name
         for line in page.splitlines()
-        if line.startswith("| `")
-        for name in re.findall(r"`([^`]+)`", line.split("|")[1])
+        if line.startswith(("| `", "- `"))
+        for name in re.findall(r"`([^`]+)`", re.split(r"[:|(]", line[2:])[0])
     }
     assert set(SETTINGS) <= names
     assert "| `check.crcs` | reading, log | boolean | `true` |" in page

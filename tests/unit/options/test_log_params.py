@@ -154,7 +154,5 @@ def test_the_documentation_names_a_log() -> None:
     assert any(line.startswith("| `buffer.memory` | sink, log | integer | `33554432` |") for line in lines)
     assert any(line.startswith("| *`maxRecordBatchBytes`* | reading, log | integer | `134217728` |") for line in lines)
     reason = "a log writes without transactions, and an offset store configures its own"
-    assert f"| `transactional.id` | log | {reason} |  |" in lines
-    assert (
-        "| `group.id` | batch, log | records are read by partition and offset, without a consumer group |  |" in lines
-    )
+    assert f"- `transactional.id` (log): {reason}." in lines
+    assert "- `group.id` (batch, log): records are read by partition and offset, without a consumer group." in lines

@@ -138,15 +138,15 @@ def test_it_is_documented_for_every_api() -> None:
         f"| `teapot.brew.ms` | stream, rdd | duration | `100`, rdd `7` | {doc} |",
         f"| `spark.streaming.teapot` (in s) | rdd | duration | `7` | {doc} |",
         "| `TEAPOT` |  | How long tea is brewed. |",
-        "| `teapot.brew.ms` | batch | a batch has no time for tea |  |",
-        "| `teapot.brew.ms` | continuous, direct, sink, log | tea is for streams |  |",
+        "- `teapot.brew.ms` (batch): a batch has no time for tea.",
+        "- `teapot.brew.ms` (continuous, direct, sink, log): tea is for streams.",
     ]
 
 
 def test_the_documentation_omits_the_common_policy_of_read_options() -> None:
     unsupported = {**dict.fromkeys(APIS, READS_ONLY), "batch": OPTION.unsupported["batch"]}
-    rows = [line for line in added_lines(dataclasses.replace(OPTION, unsupported=unsupported)) if "| batch |" in line]
-    assert rows == ["| `teapot.brew.ms` | batch | a batch has no time for tea |  |"]
+    rows = [line for line in added_lines(dataclasses.replace(OPTION, unsupported=unsupported)) if "(batch)" in line]
+    assert rows == ["- `teapot.brew.ms` (batch): a batch has no time for tea."]
     assert READS_ONLY.reason not in pages()["options.md"]
     (warning,) = parse("sink", ConfigSource.OPTION, "kafka.fetch.min.bytes", "5").warnings
     assert warning == "the option kafka.fetch.min.bytes is ignored: it applies to reads only"
@@ -170,7 +170,7 @@ def test_a_new_data_source_option() -> None:
     table = OptionTable((*OPTION_TABLE.options, tea_leaves))
     assert added_lines(tea_leaves) == [
         "| *`teaLeaves`* | stream | `green`, `black` | `green` | Which. |",
-        "| `teaLeaves` | batch, continuous, direct, rdd, sink, log | only streams drink |  |",
+        "- `teaLeaves` (batch, continuous, direct, rdd, sink, log): only streams drink.",
     ]
     with pytest.raises(OptionError, match="the option tealeave is unknown; did you mean 'teaLeaves'"):
         parse("batch", ConfigSource.OPTION, "tealeave", "black", table)
