@@ -65,7 +65,7 @@ class Broker:
         for created in self.admin.create_topics(topics, operation_timeout=SECONDS).values():
             created.result(SECONDS)
         for name in ("client", "second", "third"):
-            self._allow(name)
+            self.allow(name)
 
     def reject(self, name: str) -> None:
         """Remove all permissions of a certificate's subject."""
@@ -97,7 +97,8 @@ class Broker:
         resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
         self.admin.incremental_alter_configs([resource])[resource].result(SECONDS)
 
-    def _allow(self, name: str) -> None:
+    def allow(self, name: str) -> None:
+        """Add all permissions of a certificate's subject."""
         literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
         resources = {ResourceType.TOPIC: "*", ResourceType.BROKER: "kafka-cluster"}
         acls = [

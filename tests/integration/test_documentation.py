@@ -4,6 +4,7 @@ A block is run as it stands, but for the names of places (servers, folders, a po
 Spark session, so that what a block sets does not reach other tests; topics are those of one broker for all pages. A
 transactional id belongs to one query, so each page has its own prefix of it.
 docs/security.md has its own test (``tests/unit/options/test_security_docs.py``): its options are for other clusters.
+So has docs/runbook.md (``tests/integration/test_runbook.py``): its blocks need its commands.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from tests.documentation import Block
 
-ELSEWHERE = {"docs/security.md"}
+ELSEWHERE = {"docs/runbook.md", "docs/security.md"}
 RUN = [page for page in PAGES if page not in ELSEWHERE and any(block.language == "python" for block in fenced(page))]
 
 SERVERS = re.compile(r"\b(localhost|broker1?):9092\b")

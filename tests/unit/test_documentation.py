@@ -147,6 +147,13 @@ def test_an_option_that_does_not_exist_would_be_seen() -> None:
         wrong_in("python -m pyspark_kafka_direct.broker --no-such-option")
 
 
+def test_each_recipe_of_the_runbook_has_a_test() -> None:
+    tests = (ROOT / "tests" / "integration" / "test_runbook.py").read_text(encoding="utf-8")
+    recipes = re.findall(r"^## (.*)$", text_of("docs/runbook.md"), re.MULTILINE)
+    assert recipes
+    assert [recipe for recipe in recipes if f'"{recipe}"' not in tests] == []
+
+
 def test_blocks_are_found() -> None:
     assert len(PYTHON) > 50
     assert any(command.startswith("make soak-direct") for _, command in COMMANDS)

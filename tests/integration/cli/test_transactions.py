@@ -139,11 +139,11 @@ def lenient_kafka() -> Iterator[EmbeddedKafka]:
         yield kafka
 
 
-def write_hanging_transaction(kafka: EmbeddedKafka, topic: str) -> None:
-    """Write a record of a transaction without adding the partition to the transaction."""
+def write_hanging_transaction(kafka: EmbeddedKafka, topic: str, age: float = 0) -> None:
+    """Write a record, which is ``age`` seconds old, without adding the partition to its transaction."""
     cluster = ClusterClient(parse_client_params({"bootstrap.servers": kafka.bootstrap_servers}).connection)
     producer = TransactionCoordinatorClient(cluster, f"{topic}-late").init_transactions(60_000).producer
-    (batch,) = encode([Row(b"late", timestamp=int(time.time() * 1000))])
+    (batch,) = encode([Row(b"late", timestamp=int((time.time() - age) * 1000))])
     set_producer_state(batch.data, producer.id, producer.epoch, 0, transactional=True)
     partitions = [{"index": 0, "records": bytes(batch.data)}]
     request = {
