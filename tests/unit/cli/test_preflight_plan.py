@@ -25,9 +25,11 @@ LOGS = {A: Log(10, 30, 25), B: Log(0, 8, 8)}
         (10, None, LOGS[A], (State.OK, 10, 25, 0)),
         (28, None, LOGS[A], (State.OK, 28, 28, 0)),  # an open transaction begins before it
         (7, None, LOGS[A], (State.EXPIRED, 10, 25, 3)),
+        (30, None, LOGS[A], (State.OK, 30, 30, 0)),  # the query has read all
         (31, None, LOGS[A], (State.BEYOND_END, 31, None, None)),
         (12, 20, LOGS[A], (State.OK, 12, 20, 0)),
         (2, 5, LOGS[A], (State.EXPIRED, 10, 10, 3)),
+        (2, 20, LOGS[A], (State.EXPIRED, 10, 20, 8)),
         (12, 31, LOGS[A], (State.BEYOND_END, 12, 31, None)),
         (12, 20, None, (State.DELETED, 12, None, 8)),
         (12, None, None, (State.DELETED, 12, None, None)),
@@ -46,6 +48,8 @@ def test_partitions_that_only_the_checkpoint_or_the_options_have() -> None:
         (A, State.NOT_SELECTED, 12),
         (B, State.NEW, 0),
     ]
+    first = plan_first_batch(FirstBatch({}, None), LOGS, {A})
+    assert first == [PartitionPlan(A, State.NEW, 10, 25, 0)]
     late = plan_first_batch(FirstBatch({B: 3}, None), LOGS, {A, B})
     assert late[0] == PartitionPlan(A, State.EXPIRED, 10, 25, 10)
     in_flight = plan_first_batch(FirstBatch({A: 12, B: 1}, {A: 20}), LOGS, {A, B})
@@ -55,6 +59,7 @@ def test_partitions_that_only_the_checkpoint_or_the_options_have() -> None:
 def test_the_checkpoint_of_another_query_has_no_topic_of_the_options() -> None:
     assert is_other_query(FirstBatch({A: 1}, None), {B})
     assert not is_other_query(FirstBatch({A: 1, B: 1}, None), {B})
+    assert not is_other_query(FirstBatch({A: 1}, None), {A, B})
     assert not is_other_query(FirstBatch({}, None), {B})
 
 
