@@ -47,7 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
             state = "committed" if each.planned[-1] in each.committed else "unfinished"
             print(f"{name}  batch {each.planned[-1]}, {state}")
         print()
-    print_rows(rows, _COLUMNS, as_json=arguments.json, if_none="The offsets are the same.")
+    same = "The offsets are the same." if of_a else "No source of these batches is a Kafka source."
+    print_rows(rows, _COLUMNS, as_json=arguments.json, if_none=same)
     return int(bool(rows))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, cluster_client, has_connection
 from pyspark_kafka_direct.cli.main import FOUND_PROBLEM
 from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, to_stderr, utc_time
+from pyspark_kafka_direct.errors import printable
 from pyspark_kafka_direct.options.hints import listed
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _print_summary(checkpoint: QueryCheckpoint) -> None:
     unfinished = sorted({*checkpoint.planned} - {*checkpoint.committed})
     last = checkpoint.batch(checkpoint.planned[-1])
     committed = f"{checkpoint.committed[0]} to {checkpoint.committed[-1]}" if checkpoint.committed else "none"
-    print(f"query id           {checkpoint.query_id or 'unknown'}")
+    print(f"query id           {printable(checkpoint.query_id or 'unknown')}")
     print(f"committed batches  {committed}")
     print(f"unfinished batch   {unfinished[-1] if unfinished else 'none'}")
     print(f"watermark          {utc_time(last.watermark_ms or None) or 'none'}")

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.errors import OptionError, printable
 from pyspark_kafka_direct.options.hints import did_you_mean
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PROFILES_VARIABLE: Final = "KAFKA_DIRECT_PROFILES"
 _DEFAULT_PROFILES: Final = "~/.config/kafka-direct/profiles.toml"
+_DAY: Final = 86_400
 
 # Java's Properties.load: the key ends at the first unescaped blank, "=" or ":".
 _ENTRY: Final = re.compile(r"((?:\\.|[^\\ \t\f=:])*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
@@ -82,8 +83,18 @@ def cluster_client(arguments: argparse.Namespace) -> ClusterClient:
     return ClusterClient(parse_kafka_params(client_settings(arguments)).connection)
 
 
+def check_seconds(argument: str, seconds: float) -> None:
+    """Raise an ``OptionError`` unless a number of seconds is a time to wait."""
+    if not 0 < seconds <= _DAY:
+        raise OptionError(f"{argument} must be more than 0 seconds, and at most {_DAY}")
+
+
 def parse_properties(text: str) -> dict[str, str]:
-    """Parse a file as ``java.util.Properties`` does; the last of several entries with one key counts."""
+    """Parse a file as ``java.util.Properties`` does; the last of several entries with one key counts.
+
+    Raises:
+        OptionError: An escape is half of a surrogate pair.
+    """
     entries = [_ENTRY.fullmatch(line) for line in _logical_lines(text)]
     return {_unescaped(entry[1]): _unescaped(entry[2]) for entry in entries if entry is not None}
 
@@ -106,7 +117,13 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(_unescape, text)
+    unescaped = _ESCAPE.sub(_unescape, text)
+    try:
+        return unescaped.encode("utf-16-le", "surrogatepass").decode("utf-16-le")  # joins surrogate pairs, as Java does
+    except UnicodeDecodeError:
+        raise OptionError(
+            r"--command-config: an escape such as \ud83d is half of a character; write both, such as \ud83d\ude00"
+        ) from None
 
 
 def _unescape(match: re.Match[str]) -> str:
@@ -140,11 +157,11 @@ def _profile(name: str) -> dict[str, str]:
     path = os.environ.get(PROFILES_VARIABLE) or _DEFAULT_PROFILES
     try:
         profiles = tomllib.loads(_read(path, "--profile"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise OptionError(f"--profile: {path} is not valid TOML: {error}") from None
     found = profiles.get(name)
     if not isinstance(found, dict):
-        known = ", ".join(sorted(profiles)) or "none"
+        known = printable(", ".join(sorted(profiles)), 1000) or "none"
         raise OptionError(f"--profile: {path} has no table [{name}]{did_you_mean(name, profiles)} (it has: {known})")
     if nested := next((key for key, value in found.items() if isinstance(value, dict)), None):
         raise OptionError(f'--profile: write names with dots in quotes in {path}, such as "{nested}.servers" = "..."')
@@ -154,6 +171,6 @@ def _profile(name: str) -> dict[str, str]:
 def _read(path: str, argument: str) -> str:
     try:
         return Path(path).expanduser().read_text("utf-8")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: the user of ~user is unknown
+        reason = "it is not UTF-8" if isinstance(error, ValueError) else getattr(error, "strerror", None) or error
         raise OptionError(f"{argument}: {path} cannot be read: {reason}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, client_settings
 from pyspark_kafka_direct.cli.record_lines import RecordLines
@@ -14,11 +14,10 @@ from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from pyspark_kafka_direct.arrow.arrow_slice import ArrowSlice
     from pyspark_kafka_direct.cli.slice_arguments import Bounds
-    from pyspark_kafka_direct.offsets import OffsetRange
 
 DESCRIPTION: Final = "Print records of topics. Without an end, it waits for more until Ctrl-C."
 EXAMPLES: Final = r"""
@@ -37,6 +36,7 @@ examples:
 """
 
 _POLL_SECONDS: Final = 0.2  # between two plans, while there are no new records
+_MAX_DIGITS: Final = 18
 _DEFAULT_FORMAT: Final = r"%s\n"
 
 
@@ -88,14 +88,12 @@ class _Consumer:
 
     def print_records(self, bounds: Bounds) -> None:
         """Print the records between two positions; without an end, wait for more."""
-        from pyspark_kafka_direct.arrow.reader import read_arrow
-
         columns = self._lines.columns
         found = open_slice(self._topics, self._settings, bounds, columns=columns, limit=self._left)
         self._print(found)
         while bounds.end is None and self._left != 0:
-            found = read_arrow(
-                self._topics, self._settings, columns=columns, limit=self._left, start=_ends(found.ranges), end="now"
+            found = open_slice(
+                self._topics, self._settings, bounds, columns=columns, limit=self._left, after=found.ranges
             )
             if not self._print(found):
                 time.sleep(_POLL_SECONDS)
@@ -118,14 +116,6 @@ class _Consumer:
         return printed
 
 
-def _ends(ranges: Sequence[OffsetRange]) -> dict[str, Any]:
-    """Return the ends of the ranges as positions; new partitions and topics start at their beginning."""
-    ends: dict[str, Any] = {"*": "earliest"}
-    for each in ranges:
-        ends.setdefault(each.topic, {"*": "earliest"})[str(each.partition)] = each.until_offset
-    return ends
-
-
 def _topics(arguments: argparse.Namespace) -> list[str] | re.Pattern[str]:
     if bool(arguments.topics) == bool(arguments.pattern):
         raise OptionError(
@@ -140,7 +130,8 @@ def _topics(arguments: argparse.Namespace) -> list[str] | re.Pattern[str]:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError
-    return number
+    from argparse import ArgumentTypeError
+
+    if not text.isascii() or not text.isdecimal() or len(text) > _MAX_DIGITS:
+        raise ArgumentTypeError(f"a number of records is needed, got {text!r}")
+    return int(text)

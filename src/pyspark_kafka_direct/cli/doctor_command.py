@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, client_settings
+from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, check_seconds, client_settings
 from pyspark_kafka_direct.cli.main import FOUND_PROBLEM
 from pyspark_kafka_direct.cli.output import add_output_argument
 from pyspark_kafka_direct.errors import OptionError
@@ -54,8 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pyspark_kafka_direct.cli.doctor.checks import check_all
     from pyspark_kafka_direct.cli.doctor.findings import Examined, has_problem, print_findings
 
-    if not arguments.timeout > 0:
-        raise OptionError("--timeout must be more than 0 seconds")
+    check_seconds("--timeout", arguments.timeout)
     settings = client_settings(arguments)
     wanted = Wanted(tuple(dict.fromkeys(arguments.topic)), tuple(dict.fromkeys(arguments.group)), arguments.write)
     conf = dict(map(_conf, arguments.conf))

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.cli.checkpoint_show import behind_log_end
-from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, cluster_client
+from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, check_seconds, cluster_client
 from pyspark_kafka_direct.cli.lag_measurement import committed_rates, measure
 from pyspark_kafka_direct.cli.main import FOUND_PROBLEM
 from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, to_stderr
@@ -60,8 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the lag."""
     groups, checkpoints = arguments.groups, arguments.checkpoints
-    if not arguments.interval > 0:
-        raise OptionError("--interval must be more than 0 seconds")
+    check_seconds("--interval", arguments.interval)
     if not groups and not checkpoints:
         raise OptionError("Name a consumer group, or the checkpoint of a query with --checkpoint")
     cluster = cluster_client(arguments)

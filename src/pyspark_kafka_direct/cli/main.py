@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 a problem was found, 2 wrong usage or settings, 3 Kafka or
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import re
 import sys
@@ -41,6 +42,8 @@ COMMANDS: Final = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # for names that the encoding of a terminal lacks
     parser = _parser()
     chosen = parser.parse_args(given[:1])
     module = import_module(f"pyspark_kafka_direct.cli.{chosen.command}_command")
@@ -66,8 +69,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:  # the reader of the output has ended, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python's exit fails to flush
+        _discard_unwritable_output()
         return 0
+    except OSError as error:  # such as a full disk
+        _discard_unwritable_output()
+        return _fail(chosen.command, f"{type(error).__name__}: {error}", FAILED)
+
+
+def _discard_unwritable_output() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python's exit fails to flush
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -42,7 +42,11 @@ def utc_time(milliseconds: int | None) -> str | None:
     """Return a time of Kafka in ISO 8601, or None if it is unknown."""
     if milliseconds is None or milliseconds < 0:
         return None
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    try:
+        time = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    except (OverflowError, ValueError, OSError):  # a producer may set any timestamp
+        return f"{milliseconds} ms"
+    return time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _shown(value: object) -> str:

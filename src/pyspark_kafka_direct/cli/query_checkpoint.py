@@ -16,6 +16,8 @@ from pyspark_kafka_direct.spark.checkpoint_files import REWOUND_CONF, parse_offs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyarrow.fs import FileInfo
+
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.spark.checkpoint_files import OffsetSeq
 
@@ -58,8 +60,8 @@ class QueryCheckpoint:
     @property
     def query_id(self) -> str | None:
         """The id of the query, which it keeps over restarts."""
-        metadata = _json_object(self._read("metadata") or "{}")
-        return str(metadata["id"]) if "id" in metadata else None
+        query_id = _json_object(self._read("metadata") or "").get("id")
+        return None if query_id is None else str(query_id)
 
     @property
     def is_continuous(self) -> bool:
@@ -86,12 +88,13 @@ class QueryCheckpoint:
         if batch_id in self._batches:
             return self._batches[batch_id]
         entry = self._entry(batch_id)
-        sources = {name: _kafka_offsets(line) for name, line in _sources(entry).items()}
+        where = f"{masked_repr(self._location)}: offsets/{batch_id}"
+        sources = {name: _kafka_offsets(line, where) for name, line in _sources(entry).items()}
         metadata = _json_object(entry.metadata)
         conf = metadata.get("conf")
         batch = self._batches[batch_id] = PlannedBatch(
-            metadata.get("batchTimestampMs"),
-            metadata.get("batchWatermarkMs"),
+            _milliseconds(metadata.get("batchTimestampMs")),
+            _milliseconds(metadata.get("batchWatermarkMs")),
             conf if isinstance(conf, dict) else {},
             {name: offsets for name, offsets in sources.items() if offsets is not None},
         )
@@ -118,8 +121,10 @@ class QueryCheckpoint:
             start = recorded_first_start(_json_object(_sources(self._entry(0)).get(source) or ""))
             if start is not None:
                 return start
-        initial = self._read(f"sources/{source}/0")  # of Spark's own source: a zero byte, the version and the offsets
-        return None if initial is None else _kafka_offsets(initial.rstrip("\n").rpartition("\n")[2])
+        name = f"sources/{source}/0"
+        initial = self._read(name)  # of Spark's own source: a zero byte, the version and the offsets
+        where = f"{masked_repr(self._location)}: {name}"
+        return None if initial is None else _kafka_offsets(initial.rstrip("\n").rpartition("\n")[2], where)
 
     def has_spark_start(self, source: str) -> bool:
         """Return whether Spark's own source has started the query, which keeps its start in the checkpoint."""
@@ -130,17 +135,20 @@ class QueryCheckpoint:
         return parse_offset_seq(self.text(name).removesuffix("\n"), name)
 
     def _batch_ids(self, folder: str) -> list[int]:
-        return sorted(int(name) for name in self._names(folder) if name.isascii() and name.isdecimal())
+        return sorted(int(each.base_name) for each in self._list(folder) if each.is_file and _is_number(each.base_name))
 
     def _names(self, folder: str) -> list[str]:
+        return [each.base_name for each in self._list(folder)]
+
+    def _list(self, folder: str) -> list[FileInfo]:
         from pyarrow import fs
 
         selector = fs.FileSelector(f"{self._path}/{folder}", allow_not_found=True)
         try:
-            return [each.base_name for each in self._files.get_file_info(selector)]
+            return list(self._files.get_file_info(selector))
         except NotADirectoryError:
             return []
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise self._unreadable(folder, error) from None
 
     def _read(self, name: str) -> str | None:
@@ -149,13 +157,13 @@ class QueryCheckpoint:
                 data: bytes = file.read(_MAX_FILE_BYTES + 1)
         except FileNotFoundError:
             return None
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise self._unreadable(name, error) from None
         if len(data) > _MAX_FILE_BYTES:
             raise InvalidOffsetsError(f"{masked_repr(self._location)}: the file {name} is larger than 64 MiB")
         return data.decode("utf-8", errors="replace")
 
-    def _unreadable(self, name: str, error: OSError) -> KafkaDirectError:
+    def _unreadable(self, name: str, error: OSError | ValueError) -> KafkaDirectError:
         message = mask_secrets(f"{self._location}: {name} cannot be read: {error}", self._location)
         return KafkaDirectError(f"{message}. Check the location, the network and the permissions")
 
@@ -166,12 +174,28 @@ def _sources(entry: OffsetSeq) -> dict[str, str | None]:
     return dict(zip(names, entry.sources, strict=True))
 
 
-def _kafka_offsets(line: str | None) -> Mapping[TopicPartition, int] | None:
-    """Return the offsets of a source, or None if it is not a Kafka source, or has none yet."""
+def _kafka_offsets(line: str | None, where: str) -> Mapping[TopicPartition, int] | None:
+    """Return the offsets of a source, or None if it is not a Kafka source, or has none yet.
+
+    Raises:
+        InvalidOffsetsError: The JSON is damaged, so that it may be of a Kafka source.
+    """
     try:
         return None if line is None else partition_offsets_from_json(line)
     except InvalidOffsetsError:
+        if line is not None and line.startswith("{") and not _json_object(line):
+            raise InvalidOffsetsError(f"{where} has damaged offsets: they are not valid JSON") from None
         return None
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and name == str(int(name))
+
+
+def _milliseconds(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if abs(value) < 2**63 else None
 
 
 def _json_object(text: str) -> dict[str, Any]:

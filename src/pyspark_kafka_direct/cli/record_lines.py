@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,7 +58,7 @@ def _parse_format(
     for match in _TOKEN.finditer(line_format):
         letter, code, escape, text, other = match.groups()
         if letter is None:
-            literal = bytes.fromhex(code) if code else _ESCAPES[escape] if escape else (text or other).encode()
+            literal = bytes.fromhex(code) if code else _ESCAPES[escape] if escape else os.fsencode(text or other)
             parts.append(literal)
         elif letter == "%":
             parts.append(b"%")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark_kafka_direct.errors import OptionError
 
@@ -52,17 +52,34 @@ def open_slice(
     *,
     columns: Sequence[str],
     limit: int | None = None,
+    after: Sequence[OffsetRange] | None = None,
 ) -> ArrowSlice:
-    """Plan the records between two positions; without an end, up to the present end of the log."""
+    """Plan the records between two positions; without an end, up to the present end of the log.
+
+    ``after`` are the ranges of the slice before, at whose ends this one starts. A start that was behind the end of the
+    log then still applies.
+    """
     from pyspark_kafka_direct.arrow.reader import read_arrow
 
-    start = bounds.start if isinstance(bounds.start, str) else "earliest"
+    start: Any = bounds.start if isinstance(bounds.start, str) else "earliest"
+    if after is not None:
+        start = _ends(after)
+        if bounds.is_after_start or bounds.start == _END:  # both depend on the log as it was then
+            bounds = bounds._replace(start="earliest", is_after_start=False)
     end = bounds.end if isinstance(bounds.end, str) else "now"
     found = read_arrow(topics, settings, columns=columns, limit=limit, start=start, end=end)
-    if not (isinstance(bounds.start, int) or isinstance(bounds.end, int)):
+    if not found.ranges or not (isinstance(bounds.start, int) or isinstance(bounds.end, int)):
         return found
     ranges = [_within(each, bounds) for each in found.ranges]
     return read_arrow(ranges, settings, columns=columns, limit=limit)
+
+
+def _ends(ranges: Sequence[OffsetRange]) -> dict[str, Any]:
+    """Return the ends of the ranges as positions; new partitions and topics start at their beginning."""
+    ends: dict[str, Any] = {"*": "earliest"}
+    for each in ranges:
+        ends.setdefault(each.topic, {"*": "earliest"})[str(each.partition)] = each.until_offset
+    return ends
 
 
 def _time_bounds(start: str, end: str) -> Bounds:

@@ -127,6 +127,8 @@ def _blocked_partitions(
     from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 
     metadata = cluster.topics(topics, deadline=deadline) if topics else cluster.all_topics(deadline=deadline)
+    if missing := [topic for topic in topics if topic not in metadata]:
+        raise OptionError(f"The cluster has no topic {listed(list(map(repr, missing)))}")
     partitions = [TopicPartition(name, index) for name, topic in metadata.items() for index in topic.partitions]
     latest = dict.fromkeys(partitions, LATEST)
     stable = cluster.offsets(latest, isolation_level="read_committed", deadline=deadline)

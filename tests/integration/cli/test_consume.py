@@ -127,3 +127,33 @@ def test_errors_are_one_line_with_an_exit_code(kafka: EmbeddedKafka, topics: lis
     assert done.stderr.startswith(f"kafka-direct consume: no such topic: {topics[0]}x")
     assert done.stderr.count("\n") == 1
     assert os.linesep not in done.stdout
+
+
+def test_a_start_behind_the_end_applies_while_it_waits(
+    kafka: EmbeddedKafka, topics: list[str], producer: Producer
+) -> None:
+    """Each partition ends at offset 5."""
+    one, _ = topics
+    process = subprocess.Popen(
+        [*START, "-b", kafka.bootstrap_servers, *topics, "-o", "7", "-n", "2", "-f", r"%p %o\n"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        for _ in range(5):
+            producer.produce(one, "later", partition=1)
+            assert producer.flush(300) == 0
+            time.sleep(0.3)
+        assert process.communicate(timeout=300)[0].splitlines() == ["1 7", "1 8"]
+    finally:
+        process.kill()
+
+
+def test_no_topic_matches(kafka: EmbeddedKafka) -> None:
+    for position in ("5", "+5", "5:7", "start", "-5"):
+        assert consume(kafka, "--pattern", "no-such-topic.*", "-o", position, "-e") == []
+
+
+def test_a_format_that_is_not_utf_8(kafka: EmbeddedKafka, topics: list[str]) -> None:
+    command = [*START, "-b", kafka.bootstrap_servers, topics[0], "-e", "-n", "1", "-f", os.fsdecode(b"\xff%s")]
+    assert subprocess.run(command, check=True, capture_output=True, timeout=300).stdout == b"\xff0"

@@ -104,6 +104,9 @@ def test_a_table_for_people(transactions: Transactions, writers: tuple[list[str]
 def test_no_transaction(transactions: Transactions, make_topic: MakeTopic) -> None:
     done = transactions.run("list", make_topic(1))
     assert (done.returncode, done.stdout) == (0, "No transaction is open.\n")
+    misspelt = transactions.run("list", "no-such-topic", make_topic(1))
+    assert (misspelt.returncode, misspelt.stdout) == (2, "")
+    assert "The cluster has no topic 'no-such-topic'" in misspelt.stderr
     missing = transactions.run("describe", "no-such-id")
     assert missing.returncode == 2
     assert "The cluster has no transactional id 'no-such-id'" in missing.stderr

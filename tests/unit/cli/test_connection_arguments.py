@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,9 +19,12 @@ from pyspark_kafka_direct.cli.connection_arguments import (
     client_settings,
     parse_properties,
 )
+from pyspark_kafka_direct.cli.main import main
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+MAIN = "import sys; from pyspark_kafka_direct.cli.main import main; sys.exit(main())"
 
 PROPERTIES = rf"""# a comment
 ! another one
@@ -146,3 +151,57 @@ def test_a_profile_file_that_is_no_toml(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv(PROFILES_VARIABLE, str(profiles))
     with pytest.raises(OptionError, match="is not valid TOML"):
         settings("--profile", "prod")
+
+
+def test_escapes_of_surrogate_pairs_are_one_character_as_in_java() -> None:
+    assert parse_properties(r"sasl.password=\ud83d\ude00") == {"sasl.password": "\N{GRINNING FACE}"}
+    with pytest.raises(OptionError, match="half of a character") as raised:
+        parse_properties(r"sasl.password=hush\ud83d")
+    assert "hush" not in str(raised.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OptionError, match="cannot be read"):
+        settings("--command-config", "~no-such-user/client.properties")
+    profiles = tmp_path / "profiles.toml"
+    monkeypatch.setenv(PROFILES_VARIABLE, str(profiles))
+    profiles.write_text("[p]\nx=" + "[" * 100_000)
+    with pytest.raises(OptionError, match="is not valid TOML"):
+        settings("--profile", "p")
+    profiles.write_text('["\\u001b[31mq"]\n')
+    with pytest.raises(OptionError, match=r"it has: \\x1b\[31mq"):
+        settings("--profile", "p")
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e300"])
+def test_times_that_nothing_can_wait(capsys: pytest.CaptureFixture[str], seconds: str) -> None:
+    for arguments in (["doctor", f"--timeout={seconds}"], ["lag", "group", f"--interval={seconds}"]):
+        assert main([*arguments, "-b", "127.0.0.1:1"]) == 2
+        assert "must be more than 0 seconds, and at most 86400" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", MAIN, "doctor", "-b", "127.0.0.1:1"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+    assert done.returncode == 3
+    assert done.stderr == "kafka-direct doctor: OSError: [Errno 28] No space left on device\n"
+
+
+def test_characters_that_the_encoding_of_the_output_lacks() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, "doctor", "-b", "127.0.0.1:1", "--topic", "\N{GREEK SMALL LETTER PI}"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    assert r"topic \u03c0" in done.stdout

@@ -99,8 +99,9 @@ def _missing_topic(
     if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION not in codes:
         error = error_for(responses[0].error_code, f"fetching the metadata of the topic {topic!r}")
         return Finding(subject, "exists", "problem", error.message)
-    names = {name for check in reached for name in check.topic_names or ()}
-    advice = missing_topic_advice(topic, names, settings.bootstrap_string)
+    listings = [check.topic_names for check in reached if check.topic_names is not None]
+    names = {name for listing in listings for name in listing}
+    advice = missing_topic_advice(topic, names, settings.bootstrap_string) if listings else ""
     text = f"No such topic; it was never created, or it was deleted{advice}".rstrip(".") + "."
     return Finding(subject, "exists", "problem", text.replace("?.", "?"))
 
