@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark_kafka_direct.continuous.fencing_log import FENCING_LOG_FOLDER
 from pyspark_kafka_direct.errors import InvalidOffsetsError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.offsets import partition_offsets_from_json, recorded_first_start
 from pyspark_kafka_direct.producer.file_systems import mask_secrets, masked_repr, open_file_system
-from pyspark_kafka_direct.spark.checkpoint_files import REWOUND_CONF, parse_offset_seq
+from pyspark_kafka_direct.spark.checkpoint_files import FENCING_LOG_FOLDER, REWOUND_CONF, parse_offset_seq
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

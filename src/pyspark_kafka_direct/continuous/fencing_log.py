@@ -24,11 +24,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_kafka_direct.errors import CheckpointFencedError, InvalidOffsetsError, OptionError
+from pyspark_kafka_direct.spark.checkpoint_files import FENCING_LOG_FOLDER
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFileManager
-
-FENCING_LOG_FOLDER: Final = "transactions"
 
 _FENCING_ENTRY_VERSION: Final = 1
 _RETAINED_ENTRIES: Final = 2

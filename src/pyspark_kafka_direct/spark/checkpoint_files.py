@@ -35,6 +35,7 @@ _FILE_EXISTS: Final = "org.apache.hadoop.fs.FileAlreadyExistsException"
 OFFSET_LOG_V1: Final = "v1"
 OFFSET_LOG_V2: Final = "v2"
 NO_OFFSET: Final = "-"
+FENCING_LOG_FOLDER: Final = "transactions"  # of continuous queries
 REWOUND_CONF: Final = "pyspark_kafka_direct.rewound"
 """A name in ``conf`` of an entry that ``kafka-direct checkpoint rewind`` has added; Spark ignores it."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.simulation.errors import ProcessKilled, ViolationError
 
 from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs
-from pyspark_kafka_direct.continuous.fencing_log import FENCING_LOG_FOLDER
+from pyspark_kafka_direct.spark.checkpoint_files import FENCING_LOG_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -117,3 +119,21 @@ def test_a_file_system_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]
     assert "cannot be read" in error
     assert "hunter2" not in error
     assert error.count("\n") == 1
+
+
+def test_checkpoints_need_no_pyspark(tmp_path: Path) -> None:
+    write(tmp_path, 0, '{"a":{"0":1}}')
+    program = (
+        "import sys; sys.modules['pyspark'] = None; from pyspark_kafka_direct.cli.main import main; sys.exit(main())"
+    )
+    rewind = ["rewind", str(tmp_path), "--to-offsets", '{"a":{"0":0}}']
+    preflight = ["preflight", str(tmp_path), "-b", "localhost:1", "--topic", "a", "-X", "default.api.timeout.ms=10"]
+    for arguments, code, shown in (
+        (["show", str(tmp_path)], 0, "a-0"),
+        (["diff", str(tmp_path), str(tmp_path)], 0, "The offsets are the same."),
+        (rewind, 1, "Start it with a new checkpoint"),
+        (preflight, 3, "localhost:1"),
+    ):
+        command = [sys.executable, "-c", program, "checkpoint", *arguments]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+        assert (done.returncode, shown in done.stdout + done.stderr) == (code, True), done
