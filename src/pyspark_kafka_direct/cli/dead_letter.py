@@ -77,6 +77,12 @@ class DeadLetter(NamedTuple):
         """The number of times that the record was replayed before it became this dead letter."""
         return _number(self._header((REPLAYS_HEADER,))) or 0
 
+    @property
+    def size(self) -> int:
+        """The bytes of the key, the value and the headers."""
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers
+
     def replayed_headers(self) -> Headers:
         """Return the original headers in their order, and the counter of replays."""
         originals = [

@@ -21,10 +21,11 @@ from pyspark_kafka_direct.cli.slice_arguments import open_slice, parse_bounds
 from pyspark_kafka_direct.client.admin import describe_topic_config
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup, list_group_ids
-from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
+from pyspark_kafka_direct.errors import KafkaDirectError, OptionError, TopicNotFoundError, printable
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.hints import did_you_mean, listed
 from pyspark_kafka_direct.options.sink_options import parse_write_arguments
+from pyspark_kafka_direct.options.subscription import is_legal_topic
 from pyspark_kafka_direct.payloads.write_rows import HEADERS
 from pyspark_kafka_direct.producer.row_writer import RowWriter, with_half_buffer
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.settings import WriteSettings
 
 _COLUMNS: Final = ("target", "letters", "partitions", "first", "last")
+_TRANSACTION_BYTES: Final = 16 << 20  # about; they are in memory
 _ABORT_SECONDS: Final = 30.0
 _MAX_GROUPS: Final = 200  # of a cluster, whose offsets are requested one after the other
 _READ_OPTIONS: Final = ("isolation.level", "failOnDataLoss")
@@ -124,8 +126,8 @@ class _Survey:
     def notes(self, max_attempts: int) -> Iterator[str]:
         if self.capped:
             yield (
-                f"{self.capped} dead letters were replayed {max_attempts} times before, and are skipped; see dlq show, "
-                "and raise --max-attempts to write them"
+                f"{self.capped} dead letters were replayed {max_attempts} times before. With --execute, they are "
+                "skipped, also by later replays of this group; see dlq show, and raise --max-attempts to write them"
             )
         if self.broker_times:
             yield (
@@ -159,6 +161,7 @@ class _Replay:
         self._group = group
         self._to = to
         self._max_attempts = max_attempts
+        self._starts: dict[TopicPartition, int] = {}  # of partitions without progress
 
     def plan(self, offset: str | None, limit: int | None) -> list[OffsetRange]:
         """Return the ranges to replay: from the progress, or else from the given position on."""
@@ -171,6 +174,7 @@ class _Replay:
                 f"-o: the group {self._group.group_id} has the progress of an earlier replay, which continues without "
                 "-o; choose another group with --group to replay dead letters again"
             )
+        self._starts = {tp: each.from_offset for each in found.ranges if (tp := each.topic_partition) not in progress}
         return _limited(_behind(found.ranges, progress), limit, self._settings)
 
     def survey(self, ranges: Sequence[OffsetRange]) -> _Survey:
@@ -205,7 +209,10 @@ class _Replay:
         ) as producer:
             producer.init_transactions()
             # A replay that was running until now may have written some of them.
-            left = _behind(ranges, self._progress([each.topic_partition for each in ranges]))
+            progress = self._progress([*{each.topic_partition for each in ranges} | self._starts.keys()])
+            left = _behind(ranges, progress)
+            # The first transaction records the start of each partition, from which a later replay without -o continues.
+            starts = {tp: start for tp, start in self._starts.items() if tp not in progress}
             partitions: dict[str, int] = {}  # their number, by topic
             try:
                 for transaction in self._transactions(left, size):
@@ -214,7 +221,9 @@ class _Replay:
                         writer.write(self._rows(transaction.letters, partitions))
                     writer.flush()
                     producer.flush()
-                    producer.send_offsets_to_transaction(self._group, self._with_topic_id(transaction.progress))
+                    done = {**starts, **transaction.progress}
+                    starts = {}
+                    producer.send_offsets_to_transaction(self._group, self._with_topic_id(done))
                     producer.commit()
                     sent += len(transaction.letters)
             except BaseException:
@@ -246,7 +255,7 @@ class _Replay:
     def _transactions(self, ranges: Sequence[OffsetRange], size: int) -> Iterator[_Transaction]:
         """Yield the dead letters in groups, each with the next offsets to read; the last one has the ends."""
         letters = self._read(ranges)
-        while chunk := list(islice(letters, size)):
+        while chunk := _chunk(letters, size):
             progress = {}
             for letter in chunk:
                 progress[_partition_of(letter)] = letter.offset + 1
@@ -262,9 +271,17 @@ class _Replay:
 
     def _check_targets(self, survey: _Survey) -> None:
         """Add what is wrong with the topics to write to."""
-        existing = self._cluster.topics(list(survey.targets)) if survey.targets else {}
+        legal = [name for name in survey.targets if is_legal_topic(name)]
+        existing = self._cluster.topics(legal) if legal else {}
         for name in sorted(survey.targets):
-            if name == self._topic:
+            if name not in legal:
+                first = survey.targets[name].first
+                survey.problems.append(
+                    f"the dead letter {first} names a topic that cannot exist, {printable(name, 100)!r}: set --to TOPIC"
+                )
+            elif name in existing and existing[name].internal:
+                survey.problems.append(f"{name} is an internal topic of Kafka: set --to TOPIC")
+            elif name == self._topic:
                 survey.problems.append(f"{name} is the topic of the dead letters itself: set --to TOPIC")
             elif name not in existing:
                 hint = did_you_mean(name, self._cluster.all_topics())
@@ -302,7 +319,12 @@ class _Replay:
         """Return the rows for the producer. To its topic, a record goes in its partition, otherwise by its key."""
         targets = [self._target(letter) or "" for letter in letters]
         for name in {*targets} - partitions.keys():
-            partitions[name] = len(self._cluster.topics([name])[name].partitions)
+            metadata = self._cluster.topics([name]).get(name)
+            if metadata is None:
+                raise TopicNotFoundError(
+                    f"the topic {name} was deleted during the replay: create it, and start the replay again"
+                )
+            partitions[name] = len(metadata.partitions)
         chosen = [
             _original_partition(letter, name, partitions[name]) for letter, name in zip(letters, targets, strict=True)
         ]
@@ -318,6 +340,17 @@ class _Replay:
                 "timestamp": pa.array(times, pa.int64()),
             }
         )
+
+
+def _chunk(letters: Iterator[DeadLetter], size: int) -> list[DeadLetter]:
+    """Return the next dead letters, fewer than ``size`` if they are large."""
+    chunk, left = [], _TRANSACTION_BYTES
+    for letter in islice(letters, size):
+        chunk.append(letter)
+        left -= letter.size
+        if left <= 0:
+            break
+    return chunk
 
 
 def _topic_id(cluster: ClusterClient, topic: str) -> UUID | None:

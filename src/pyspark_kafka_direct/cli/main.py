@@ -118,5 +118,7 @@ def _with_joined_positions(arguments: Sequence[str]) -> list[str]:
 
 
 def _fail(command: str, message: str, code: int) -> int:
-    print(f"kafka-direct {command}: {message}", file=sys.stderr)
+    from pyspark_kafka_direct.cli.output import to_stderr
+
+    to_stderr(f"kafka-direct {command}: {message}")
     return code

@@ -56,5 +56,7 @@ def _shown(value: object) -> str:
 
 
 def to_stderr(text: str) -> None:
-    """Print what is no result, such as a hint."""
-    print(text, file=sys.stderr)
+    """Print what is no result, such as a hint or an error, without control characters of foreign names."""
+    from pyspark_kafka_direct.errors import printable
+
+    print(*(printable(line, len(line)) for line in text.split("\n")), sep="\n", file=sys.stderr)

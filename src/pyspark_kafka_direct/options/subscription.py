@@ -93,9 +93,14 @@ def pattern_strategy(pattern: re.Pattern[str], option: str) -> SubscribePatternS
     return SubscribePatternStrategy(TopicPattern(ignore_case + pattern.pattern, option))
 
 
+def is_legal_topic(name: str) -> bool:
+    """Return whether a topic can have this name."""
+    return _LEGAL_TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
 def _check_topic_names(names: Collection[str], option: str) -> None:
     for name in sorted(names):
-        if not _LEGAL_TOPIC.fullmatch(name) or name in (".", ".."):
+        if not is_legal_topic(name):
             advice = (
                 "; separate names by commas; for a regular expression use subscribePattern"
                 if option == "subscribe"

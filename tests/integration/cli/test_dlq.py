@@ -69,6 +69,16 @@ class Letters:
         columns["timestamp"] = pa.array([row["timestamp"] * 1000 for row in rows], pa.timestamp("us", "UTC"))
         write_arrow(self.topic, pa.table(columns), {"bootstrap.servers": self.servers})
 
+    def write_one(
+        self, topic: bytes, value: bytes = b"", partition: int = 0, time_ms: int = TIME, count: int = 1
+    ) -> None:
+        """Write the same dead letter ``count`` times."""
+        headers = [{"key": "__connect.errors.topic", "value": topic}]
+        columns = {"value": pa.array([value] * count), "headers": pa.array([headers] * count, HEADERS)}
+        columns["partition"] = pa.array([partition] * count, pa.int32())
+        columns["timestamp"] = pa.array([time_ms * 1000] * count, pa.timestamp("us", "UTC"))
+        write_arrow(self.topic, pa.table(columns), {"bootstrap.servers": self.servers})
+
     def _row(self, number: int, replays: int) -> dict[str, Any]:
         topic, partition = (self.flights, number % 3) if number % 2 else (self.trains, 0)
         key, value = None if number % 5 == 0 else b"\xfe%d" % number, None if number % 7 == 0 else b"%d" % number
@@ -162,6 +172,61 @@ def test_what_cannot_be_replayed_is_named_before_anything_is_written(letters: Le
     assert (code, f"did you mean '{letters.flights}'" in messages) == (1, True)
     assert letters.run("replay", letters.topic, "--to", letters.topic)[0] == 2
     assert not letters.replayed()
+
+
+@pytest.mark.parametrize("name", [b"x" * 40_000, b"a/b", b"\x1b[31m", b"__consumer_offsets"])
+def test_a_topic_that_nobody_may_write_is_a_problem(letters: Letters, name: bytes) -> None:
+    Consumer({"bootstrap.servers": letters.servers, "group.id": "any"}).committed([TopicPartition("any", 0)])
+    letters.write_one(name)
+    code, _, messages = letters.run("replay", letters.topic, "--execute")
+    assert (code, "set --to TOPIC\nNothing was written." in messages, "\x1b" in messages) == (1, True, False)
+
+
+def test_a_partition_without_new_dead_letters_keeps_the_start(letters: Letters) -> None:
+    for partition in (0, 1):
+        letters.write_one(letters.trains.encode(), b"old", partition, TIME - 100_000)
+    letters.write_one(letters.trains.encode(), b"new", 0, TIME)
+    assert letters.run("replay", letters.topic, "-o", f"@{TIME - 50_000}", "--execute")[0] == 0
+    assert letters.run("replay", letters.topic, "--execute")[1] == "There are no dead letters to replay.\n"
+    assert [each.value for each in consume(letters.servers, letters.trains, "read_committed")] == [b"new"]
+
+
+def test_large_dead_letters_are_written_in_smaller_transactions(letters: Letters) -> None:
+    letters.write_one(letters.trains.encode(), bytes(900_000), count=40)
+    program = KILLED.replace("os.kill(os.getpid(), signal.SIGKILL)", "sys.exit(9)")
+    code, _, _ = letters.run("replay", letters.topic, "--execute", program=program, before=("after", "commit", "2"))
+    assert code == 9
+    assert len(consume(letters.servers, letters.trains, "read_committed")) == 38
+    assert letters.run("replay", letters.topic, "--execute")[0] == 0
+    assert len(consume(letters.servers, letters.trains, "read_committed")) == 40
+
+
+def test_a_topic_that_is_deleted_during_the_replay(letters: Letters) -> None:
+    letters.write(4)
+    deleting = """
+import sys
+from confluent_kafka.admin import AdminClient
+from pyspark_kafka_direct.cli.main import main
+from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+method = TransactionalProducer.init_transactions
+def deleting(*arguments, **options):
+    admin = AdminClient({"bootstrap.servers": sys.argv[-1]})
+    admin.delete_topics([sys.argv[1]])[sys.argv[1]].result()
+    return method(*arguments, **options)
+TransactionalProducer.init_transactions = deleting
+sys.exit(main(sys.argv[2:]))
+"""
+    code, _, messages = letters.run("replay", letters.topic, "--execute", program=deleting, before=(letters.trains,))
+    assert code == 3, messages
+    assert f"{letters.trains} was deleted during the replay" in messages
+    assert not consume(letters.servers, letters.flights, "read_committed")
+
+
+def test_times_after_the_year_9999_are_shown(letters: Letters, make_topic: MakeTopic) -> None:
+    letters.topic = make_topic(message_timestamp_after_max_ms=2**63 - 1)
+    letters.write_one(letters.trains.encode(), time_ms=400_000_000_000_000)
+    assert "400000000000000 ms" in letters.run("show", letters.topic)[1]
+    assert "400000000000000 ms" in letters.run("show", letters.topic, "--count")[1]
 
 
 def test_show_and_count(letters: Letters) -> None:
