@@ -160,7 +160,12 @@ class QueryCheckpoint:
             raise self._unreadable(name, error) from None
         if len(data) > _MAX_FILE_BYTES:
             raise InvalidOffsetsError(f"{masked_repr(self._location)}: the file {name} is larger than 64 MiB")
-        return data.decode("utf-8", errors="replace")
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise InvalidOffsetsError(
+                f"{masked_repr(self._location)}: the file {name} is damaged: it is not UTF-8"
+            ) from None
 
     def _unreadable(self, name: str, error: OSError | ValueError) -> KafkaDirectError:
         message = mask_secrets(f"{self._location}: {name} cannot be read: {error}", self._location)

@@ -69,7 +69,10 @@ class _Move:
     @property
     def expired(self) -> int | None:
         """The number of wanted offsets that are no longer in the log."""
-        return None if self.log_start is None else max(0, min(self.log_start, self.end) - self.to)
+        if self.log_start is None:
+            return None
+        bound = self.log_start if self.to > self.end else min(self.log_start, self.end)
+        return max(0, bound - self.to)
 
     @property
     def skipped(self) -> int:
@@ -81,7 +84,7 @@ class _Move:
             "partition": str(self.partition),
             "end": self.end,
             "to": self.to,
-            "again": max(0, self.end - self.to) - (self.expired or 0),
+            "again": max(0, self.end - self.to - (self.expired or 0)),
             "expired": self.expired,
             "skipped": self.skipped,
         }
@@ -131,7 +134,7 @@ def _obstacle_in_log(moves: list[_Move], *, allow_skip: bool) -> str | None:
     """Return why the query could not read from the wanted offsets."""
     if expired := [each for each in moves if each.expired]:
         listed = "; ".join(f"{each.partition}: {each.to} to {each.to + (each.expired or 0) - 1}" for each in expired)
-        return f"These offsets have expired, so they cannot be read again: {listed}. Choose later ones."
+        return f"These offsets have expired, so they cannot be read: {listed}. Choose later ones."
     if beyond := [each for each in moves if each.log_end is not None and each.to > each.log_end]:
         listed = "; ".join(f"{each.partition}: {each.to}, and the log ends at {each.log_end}" for each in beyond)
         return f"These offsets do not exist yet: {listed}."

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,5 +89,6 @@ def _json_object(text: str, location: str) -> dict[str, Any]:
 
 
 def _to_json(value: object) -> str:
-    """Return compact JSON without escapes, as Spark writes it."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    """Return compact JSON without escapes, as Spark writes it, except for halves of surrogate pairs."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)

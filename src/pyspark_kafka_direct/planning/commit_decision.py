@@ -85,7 +85,7 @@ class BatchAttempt:
     ticket: Ticket
     digest: str | None = None
     is_named: bool = True  # False: a job without a name, which leaves no record
-    rewound: int = 0  # batches directly before this one that ``checkpoint rewind`` has added: no sink got them
+    rewound: int = 0  # batches directly before this one that ``checkpoint rewind`` has added: a sink need not have them
 
     @classmethod
     def of_job(cls, job: str, ticket: Ticket, *, named: bool = True) -> BatchAttempt:
@@ -180,7 +180,8 @@ def _decide(state: SinkState, attempt: BatchAttempt, token: str, reset_token: st
     if attempt.batch == state.batch:
         return _decide_replay(state, attempt, token)
     may_skip_batches = attempt.kind == "foreach"
-    if state.batch + 1 in (attempt.batch, attempt.batch - attempt.rewound) or (
+    # The query itself may have run the first of the batches that ``checkpoint rewind`` has added.
+    if attempt.batch - attempt.rewound <= state.batch + 1 <= attempt.batch or (
         may_skip_batches and attempt.batch > state.batch
     ):
         return CommitBatch()

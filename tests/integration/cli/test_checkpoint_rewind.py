@@ -304,8 +304,11 @@ def test_expired_offsets_are_named(
         (tmp_path / folder / "0").write_text("\n".join(lines))
     Admin(kafka.bootstrap_servers).delete_records(topics[0], 3)
     assert rewind(tmp_path, {topics[0]: {0: 1}}, "--execute", "-b", kafka.bootstrap_servers) == 1
-    assert f"cannot be read again: {topics[0]}-0: 1 to 2." in capsys.readouterr().err
+    assert f"cannot be read: {topics[0]}-0: 1 to 2." in capsys.readouterr().err
     assert rewind(tmp_path, {topics[0]: {0: 6}}, "--allow-skip", "-b", kafka.bootstrap_servers) == 1
     assert f"do not exist yet: {topics[0]}-0: 6, and the log ends at 5." in capsys.readouterr().err
     assert rewind(tmp_path, {topics[0]: {0: -2}}, "-b", kafka.bootstrap_servers, "--json") == 0
     assert json.loads(capsys.readouterr().out)["to"] == 3
+    (tmp_path / "offsets" / "0").write_text(f'v1\n{{}}\n{{"{topics[0]}":{{"0":1}}}}')
+    assert rewind(tmp_path, {topics[0]: {0: 2}}, "--allow-skip", "-b", kafka.bootstrap_servers) == 1
+    assert f"cannot be read: {topics[0]}-0: 2 to 2." in capsys.readouterr().err

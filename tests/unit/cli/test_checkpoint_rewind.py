@@ -113,3 +113,43 @@ def test_a_batch_that_the_query_runs(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert names(tmp_path) == ["commits/7", "commits/8", "offsets/7", "offsets/8"]
     assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 0
     assert "No offset would change." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("offsets/7", METADATA.encode() + b"\xff", "the file offsets/7 is damaged: it is not UTF-8"),
+        ("commits/7", b"\xff", "the file commits/7 is damaged: it is not UTF-8"),
+        ("offsets/8", None, "offsets/8 cannot be read: "),
+    ],
+)
+def test_damaged_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, content: bytes | None, message: str
+) -> None:
+    write(tmp_path, 7, '{"x":{"0":5}}')
+    if content is None:
+        (tmp_path / file).mkdir()
+    else:
+        (tmp_path / file).write_bytes(content)
+    before = names(tmp_path)
+    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute", "--force") == 3
+    assert message in capsys.readouterr().err
+    assert names(tmp_path) == before
+
+
+@pytest.mark.parametrize("field", ['"batchWatermarkMs":"1"', '"batchTimestampMs":99999999999999999999'])
+def test_damaged_metadata_is_shown_as_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str) -> None:
+    write(tmp_path, 7, '{"x":{"0":5}}')
+    (tmp_path / "offsets/7").write_text(f'v1\n{{{field}}}\n{{"x":{{"0":5}}}}')
+    (tmp_path / "metadata").write_text("{damaged")
+    assert main(["checkpoint", "show", str(tmp_path)]) == 0
+    assert "query id           unknown" in capsys.readouterr().out
+    assert main(["checkpoint", "diff", str(tmp_path), str(tmp_path)]) == 0
+
+
+def test_a_setting_with_half_of_a_surrogate_pair_is_kept(tmp_path: Path) -> None:
+    write(tmp_path, 7, '{"x":{"0":5}}')
+    (tmp_path / "offsets/7").write_text('v1\n{"conf":{"a":"\\ud800"}}\n{"x":{"0":5}}')
+    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 0
+    conf = json.loads((tmp_path / "offsets/8").read_text().split("\n")[1])["conf"]
+    assert conf == {"a": "\ud800", "pyspark_kafka_direct.rewound": "true"}

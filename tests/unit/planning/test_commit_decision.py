@@ -142,6 +142,13 @@ def test_a_gap_between_batches_is_rejected() -> None:
     assert "batches 8 to 9" in rejection.reason
 
 
+@pytest.mark.parametrize(("recorded", "is_accepted"), [(6, False), (7, True), (8, True), (9, True), (10, False)])
+def test_the_query_may_have_run_some_of_the_batches_of_rewinds(recorded: int, is_accepted: bool) -> None:
+    now = replace(attempt(10, run="b"), rewound=2)  # batches 8 and 9
+    decision = decide_commit(state(recorded, digest="other"), now, None)
+    assert isinstance(decision, CommitBatch if is_accepted else RejectBatch)
+
+
 def test_deleted_log_entries_are_rejected() -> None:
     """Without the newest entries of both logs, Spark plans batch 7 again with a sink state of batch 8."""
     assert "logs were deleted" in rejected(state(8, "a"), attempt(7, "b")).reason
