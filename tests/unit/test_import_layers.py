@@ -351,7 +351,7 @@ def test_the_version_is_the_same_everywhere() -> None:
 def test_typed_settings_import_little(module: str) -> None:
     """They are unpickled in every Python worker."""
     name = f"{PACKAGE}.options.{module}"
-    code = f"import sys, {PACKAGE}; old = set(sys.modules); import {name}; print(*set(sys.modules) - old)"
+    code = f"import sys, {PACKAGE}.errors; old = set(sys.modules); import {name}; print(*set(sys.modules) - old)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     modules = {name for name in done.stdout.split() if name.startswith(PACKAGE)}
     assert modules <= {f"{PACKAGE}.options", name, f"{PACKAGE}.options.security_settings"}

@@ -11,13 +11,14 @@ import os
 import re
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct._version import __version__
 from pyspark_kafka_direct.cli.help_formatter import HelpFormatter
 
+TYPE_CHECKING = False  # as type checkers know it; the module typing is slow to import
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Final
 
 FOUND_PROBLEM: Final = 1
 WRONG_USAGE: Final = 2

@@ -1,0 +1,43 @@
+"""The start of ``kafka-direct``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pyspark_kafka_direct
+
+PROGRAM = """
+import json, sys
+before = set(sys.modules)
+from pyspark_kafka_direct.cli.main import main
+try:
+    main(["--help"])
+finally:
+    print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
+"""
+
+
+def test_the_help_imports_no_slow_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "frozen_modules=on", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{PROGRAM}"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    imported = json.loads(done.stderr)
+    assert "commands:" in done.stdout
+    assert [name for name in imported if name.startswith("pyspark_kafka_direct")] == [
+        "pyspark_kafka_direct",
+        "pyspark_kafka_direct._version",
+        "pyspark_kafka_direct.cli",
+        "pyspark_kafka_direct.cli.main",
+    ]
+    assert not {"typing", "dataclasses", "inspect", "json", "platform", "uuid"} & {*imported}
+
+
+def test_each_public_name_can_be_imported() -> None:
+    assert all(getattr(pyspark_kafka_direct, name).__name__ for name in pyspark_kafka_direct.__all__)
+    assert pyspark_kafka_direct.errors.OptionError is pyspark_kafka_direct.OptionError
