@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.cli.checkpoint_show import behind_log_end
 from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, check_seconds, cluster_client
 from pyspark_kafka_direct.cli.lag_measurement import committed_rates, measure
+from pyspark_kafka_direct.cli.live_table import LiveScreen, LiveTable, live_screen
 from pyspark_kafka_direct.cli.main import FOUND_PROBLEM
 from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, to_stderr
 from pyspark_kafka_direct.errors import OptionError, printable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark_kafka_direct.cli.lag_measurement import Measurement, ReadPartition
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
 
 DESCRIPTION: Final = """\
 Show the lag of consumer groups and of streaming queries: the offsets between what was processed and the end of the log.
@@ -37,7 +40,7 @@ examples:
 """
 
 _QUERY_COLUMNS: Final = ("checkpoint", "query_id", "batch", "state", "age")
-_CLEAR_SCREEN: Final = "\x1b[H\x1b[J"
+_SHOWS_OF_PEAK: Final = 30
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,16 +70,49 @@ def run(arguments: argparse.Namespace) -> int:
     measured = measure(cluster, groups, checkpoints)
     if not arguments.watch:
         return _print(measured, groups, as_json=arguments.json)
-    is_drawn = not arguments.json and sys.stdout.isatty()
+    watched = _watched(cluster, arguments)
+    if arguments.json or not sys.stdout.isatty():
+        for measured, rates in watched:
+            _print(measured, groups, as_json=arguments.json, rates=rates)
+            sys.stdout.flush()
+    with live_screen() as draw:
+        peaks: deque[Mapping[ReadPartition, int]] = deque(maxlen=_SHOWS_OF_PEAK)
+        for measured, rates in watched:
+            draw(_screen(measured, groups, rates, peaks))
+            peaks.append({each: lag.lag or 0 for each, lag in measured.lags.items()})
+    return 0
+
+
+def _watched(
+    cluster: ClusterClient, arguments: argparse.Namespace
+) -> Iterator[tuple[Measurement, Mapping[ReadPartition, int]]]:
+    """Yield measurements, and the rates since the one before, without an end."""
+    measured = measure(cluster, arguments.groups, arguments.checkpoints)
     rates: Mapping[ReadPartition, int] = {}
     while True:
-        if is_drawn:
-            print(_CLEAR_SCREEN, end="")
-        _print(measured, groups, as_json=arguments.json, rates=rates)
-        sys.stdout.flush()
+        yield measured, rates
         time.sleep(arguments.interval)
-        earlier, measured = measured, measure(cluster, groups, checkpoints)
+        earlier, measured = measured, measure(cluster, arguments.groups, arguments.checkpoints)
         rates = committed_rates(measured, earlier)
+
+
+def _screen(
+    measured: Measurement,
+    groups: Sequence[str],
+    rates: Mapping[ReadPartition, int],
+    peaks: Sequence[Mapping[ReadPartition, int]],
+) -> LiveScreen:
+    """Return what is drawn: partitions whose lag is greater than in all of the last shows are highlighted."""
+    lags = [lag.lag or 0 for lag in measured.lags.values()]
+    behind = frozenset(
+        index
+        for index, each in enumerate(measured.lags)
+        if peaks and lags[index] > max(earlier.get(each, 0) for earlier in peaks)
+    )
+    worst_first = sorted(range(len(lags)), key=lambda index: -lags[index])
+    tables = [LiveTable(_query_rows(measured), _QUERY_COLUMNS)] if measured.queries else []
+    table = LiveTable(*_table(measured, rates), behind, worst_first)
+    return LiveScreen([*tables, table], _problems(measured, groups))
 
 
 def _print(
@@ -91,14 +127,20 @@ def _print(
     if measured.queries and not as_json:
         print_rows(_query_rows(measured), _QUERY_COLUMNS, as_json=False, if_none="")
         print()
-    reader, *columns = _columns(measured, with_rates=rates is not None)
-    rows = _rows(measured, rates)
-    if not as_json:
-        rows = [{"source": None, **row, reader: row.get("group") or row["checkpoint"]} for row in rows]
-    print_rows(rows, [reader, *columns], as_json=as_json, if_none="There are no committed offsets.")
+    rows, columns = _table(measured, rates) if not as_json else (_rows(measured, rates), ())
+    print_rows(rows, columns, as_json=as_json, if_none="There are no committed offsets.")
     for problem in problems:
         to_stderr(problem)
     return FOUND_PROBLEM if problems else 0
+
+
+def _table(
+    measured: Measurement, rates: Mapping[ReadPartition, int] | None
+) -> tuple[list[dict[str, object]], list[str]]:
+    """Return rows and columns; the first column is that of the group or checkpoint."""
+    reader, *columns = _columns(measured, with_rates=rates is not None)
+    rows = [{"source": None, **row, reader: row.get("group") or row["checkpoint"]} for row in _rows(measured, rates)]
+    return rows, [reader, *columns]
 
 
 def _query_rows(measured: Measurement) -> list[dict[str, object]]:

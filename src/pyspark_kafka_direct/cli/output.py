@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 def add_output_argument(parser: argparse.ArgumentParser) -> None:
@@ -23,19 +23,28 @@ def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, 
         for row in rows:
             print(json.dumps(row))
         return
-    cells = [[_shown(row[column]) for column in columns] for row in rows]
-    if not cells:
+    if not rows:
         print(if_none)
         return
-    table = [[column.upper().replace("_", " ") for column in columns], *cells]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in aligned_lines(rows, columns, column_widths(rows, columns)):
+        print(line)
+
+
+def column_widths(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> list[int]:
+    """Return the width of each column of a table, in characters."""
+    return [max([len(column), *(len(_shown(row[column])) for row in rows)]) for column in columns]
+
+
+def aligned_lines(rows: Sequence[Mapping[str, object]], columns: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    """Yield the header and the lines of a table; longer cells are shortened in the middle."""
+    cells = [[_shown(row[column]) for column in columns] for row in rows]
     is_number = [all(isinstance(row[column], int | None) for row in rows) for column in columns]
-    for line in table:
+    for line in [[column.upper().replace("_", " ") for column in columns], *cells]:
         aligned = (
-            cell.rjust(width) if right else cell.ljust(width)
+            _shortened(cell, width).rjust(width) if right else _shortened(cell, width).ljust(width)
             for cell, width, right in zip(line, widths, is_number, strict=True)
         )
-        print("  ".join(aligned).rstrip())
+        yield "  ".join(aligned).rstrip()
 
 
 def utc_time(milliseconds: int | None) -> str | None:
@@ -47,6 +56,14 @@ def utc_time(milliseconds: int | None) -> str | None:
     except (OverflowError, ValueError, OSError):  # a producer may set any timestamp
         return f"{milliseconds} ms"
     return time.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _shortened(text: str, width: int) -> str:
+    """Return a text with an ellipsis in its middle if it is too long: the ends of names differ most often."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 
 
 def _shown(value: object) -> str:

@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from tests.integration.cli.program import START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-
-START = [
-    sys.executable,
-    "-c",
-    "import sys; from pyspark_kafka_direct.cli.main import main; sys.exit(main())",
-    "consume",
-]
 
 
 @pytest.fixture
@@ -48,7 +41,7 @@ def topics(kafka: EmbeddedKafka, make_topic: MakeTopic, producer: Producer) -> l
 
 def consume(kafka: EmbeddedKafka, *arguments: str) -> list[str]:
     """Return the printed lines."""
-    command = [*START, "-b", kafka.bootstrap_servers, *arguments]
+    command = [*START, "consume", "-b", kafka.bootstrap_servers, *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -84,7 +77,7 @@ def test_it_waits_for_records_of_known_and_new_partitions(
     kafka: EmbeddedKafka, topics: list[str], producer: Producer
 ) -> None:
     process = subprocess.Popen(
-        [*START, "-b", kafka.bootstrap_servers, *topics, "-o", "-1", "-f", r"%t %p %s\n"],
+        [*START, "consume", "-b", kafka.bootstrap_servers, *topics, "-o", "-1", "-f", r"%t %p %s\n"],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -104,7 +97,7 @@ def test_it_waits_for_records_of_known_and_new_partitions(
 
 def test_a_reader_that_ends_ends_the_command_quietly(kafka: EmbeddedKafka, topics: list[str]) -> None:
     process = subprocess.Popen(
-        [*START, "-b", kafka.bootstrap_servers, topics[0]], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*START, "consume", "-b", kafka.bootstrap_servers, topics[0]], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdout is not None
     assert process.stderr is not None
@@ -121,7 +114,7 @@ def test_a_reader_that_ends_ends_the_command_quietly(kafka: EmbeddedKafka, topic
 
 
 def test_errors_are_one_line_with_an_exit_code(kafka: EmbeddedKafka, topics: list[str]) -> None:
-    command = [*START, "-b", kafka.bootstrap_servers, f"{topics[0]}x", "-e"]
+    command = [*START, "consume", "-b", kafka.bootstrap_servers, f"{topics[0]}x", "-e"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 3
     assert done.stderr.startswith(f"kafka-direct consume: no such topic: {topics[0]}x")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.integration.cli.program import PROGRAM
 from tests.integration.read_back import consume
 
 from pyspark_kafka_direct import write_arrow
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-PROGRAM = "import sys; from pyspark_kafka_direct.cli.main import main; sys.exit(main())"
 # Ends the process at the n-th call of a method of the producer, before or after it.
 KILLED = """
 import os, signal, sys

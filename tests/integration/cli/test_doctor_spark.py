@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.cli.doctor import Diagnosis
+from tests.integration.cli.program import START
 from tests.integration.standalone import HOSTS, PACKAGE, standalone_cluster
 
 from pyspark_kafka_direct.cli.main import main
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-PROGRAM = "import sys; from pyspark_kafka_direct.cli.main import main; sys.exit(main())"
 WITH_PACKAGE = f"spark.executorEnv.PYTHONPATH={PACKAGE.parent}"
 SMALL = "spark.executor.memory=512m"
 
@@ -34,7 +34,7 @@ def diagnose_executors(
     environment = {**os.environ, "PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = [part for each in conf for part in ("--conf", each)]
-    command = [sys.executable, "-c", PROGRAM, "doctor", "-b", servers, *arguments, "--spark", master, *settings]
+    command = [*START, "doctor", "-b", servers, *arguments, "--spark", master, *settings]
     done = subprocess.run(
         [*command, "--json"], check=False, capture_output=True, text=True, timeout=600, env=environment
     )

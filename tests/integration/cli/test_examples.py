@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.integration.cli.audits import Auditor
+from tests.integration.cli.program import START
 
 from pyspark_kafka_direct import write_arrow
 from pyspark_kafka_direct.cli.checkpoint_command import SUBCOMMANDS
@@ -105,10 +105,7 @@ def test_example(kafka: EmbeddedKafka, flights: str, copies: str, checkpoint: Pa
     text = re.sub(r"(flights|copies)\.checkpoint", str(checkpoint), text).replace(FILE, str(checkpoint / FILE))
     arguments = shlex.split(re.sub(r"(?<!/)\bcopies\b", copies, re.sub(r"(?<!/)\bflights\b", flights, text)))
     arguments = [argument.replace("spark://master:7077", "local[2]") for argument in arguments]
-    program = "import sys; from pyspark_kafka_direct.cli.main import main; sys.exit(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], check=False, capture_output=True, text=True, timeout=300
-    )
+    done = subprocess.run([*START, *arguments], check=False, capture_output=True, text=True, timeout=300)
     if arguments[1] == "abort":  # no transaction is open
         assert (done.returncode, "so there is nothing to abort" in done.stderr or "no such open" in done.stderr) == (
             1,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.integration.cli.program import START
 
 from pyspark_kafka_direct import write_arrow
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-
-START = [sys.executable, "-c", "import sys; from pyspark_kafka_direct.cli.main import main; sys.exit(main())", "lag"]
 
 
 @pytest.fixture
@@ -40,7 +38,7 @@ def commit(kafka: EmbeddedKafka, group: str, offsets: dict[str, int]) -> None:
 
 
 def lag(kafka: EmbeddedKafka, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [*START, *arguments, "-b", kafka.bootstrap_servers]
+    command = [*START, "lag", *arguments, "-b", kafka.bootstrap_servers]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
 
 
@@ -76,7 +74,7 @@ def test_lag_up_to_the_end_and_up_to_open_transactions(kafka: EmbeddedKafka, top
 def test_watch_shows_rates(kafka: EmbeddedKafka, topics: list[str]) -> None:
     group = f"{topics[0]}-watched"
     commit(kafka, group, {topics[0]: 2})
-    command = [*START, group, "--watch", "--interval", "0.2", "--json", "-b", kafka.bootstrap_servers]
+    command = [*START, "lag", group, "--watch", "--interval", "0.2", "--json", "-b", kafka.bootstrap_servers]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
@@ -158,7 +156,7 @@ def test_a_query_behind_the_end_of_the_log(kafka: EmbeddedKafka, topics: list[st
 
 def test_watch_reads_the_checkpoint_again(kafka: EmbeddedKafka, topics: list[str], tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path, [{topics[0]: 4}], committed=1)
-    command = [*START, "--checkpoint", checkpoint, "--watch", "--interval", "0.2", "--json"]
+    command = [*START, "lag", "--checkpoint", checkpoint, "--watch", "--interval", "0.2", "--json"]
     with subprocess.Popen([*command, "-b", kafka.bootstrap_servers], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())

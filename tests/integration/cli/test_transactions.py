@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaException, Producer
+from tests.integration.cli.program import START
 from tests.settings import parse_client_params
 from tests.unit.records.encoding import Row, encode
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from tests.conftest import MakeTopic
 
-PROGRAM = "import sys; from pyspark_kafka_direct.cli.main import main; sys.exit(main())"
-
 
 class Transactions:
     """Runs the command."""
@@ -37,7 +35,7 @@ class Transactions:
         self._servers = kafka.bootstrap_servers
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", PROGRAM, "transactions", *arguments, "-b", self._servers]
+        command = [*START, "transactions", *arguments, "-b", self._servers]
         return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
 
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
