@@ -32,7 +32,7 @@ class LiveTable(NamedTuple):
 
 
 class LiveScreen(NamedTuple):
-    """What is drawn: tables, of which only the last one is shortened to the height, and notes below."""
+    """Tables, of which only the last one is shortened to the height, and notes below."""
 
     tables: Sequence[LiveTable]
     notes: Sequence[str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import struct
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -44,9 +45,16 @@ class RecordLines:
         if all(isinstance(part, bytes) for part in columns):
             output.write(b"".join(columns) * batch.num_rows)
             return
-        joined = pc.binary_join_element_wise(*columns, b"", null_handling="replace", null_replacement=b"")
+        arguments = [_literal(part) if isinstance(part, bytes) else part for part in (*columns, b"")]
+        joined = pc.binary_join_element_wise(*arguments, null_handling="replace", null_replacement=b"")
         lines = memoryview(joined.cast(pa.binary()).buffers()[2] or b"")
         output.write(_CONTROLS.sub(_escape, lines) if self._is_terminal else lines)
+
+
+def _literal(value: bytes) -> pa.Scalar:
+    """Return a scalar. ``pa.scalar`` would import pandas, which takes longer than to print ten records."""
+    offsets = struct.pack("=ii", 0, len(value))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(value)])[0]
 
 
 def _parse_format(
