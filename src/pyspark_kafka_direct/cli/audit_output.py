@@ -14,6 +14,7 @@ from pyspark_kafka_direct.cli.table_files import open_table
 from pyspark_kafka_direct.client.admin import describe_topic_config
 from pyspark_kafka_direct.errors import AuthorizationError, OptionError, printable
 from pyspark_kafka_direct.offsets import EARLIEST
+from pyspark_kafka_direct.options.payload_formats import format_row
 from pyspark_kafka_direct.producer.file_systems import mask_secrets
 
 if TYPE_CHECKING:
@@ -58,15 +59,16 @@ def open_output_values(
     topic: str, settings: Mapping[str, str], cluster: ClusterClient, *, columns: Sequence[str], start: str
 ) -> Output:
     """Return the present records of a topic; their source offsets are in fields of the value."""
-    has_schema = "valueSchema" in settings
-    if settings["valueFormat"] == "json" and not has_schema:  # fields of any type can be read as a string
+    # The schema of JSON is the wanted fields, of which those of any type can be read as a string.
+    chooses_fields = format_row(settings["valueFormat"]).registry_has_fields and "valueSchema" not in settings
+    if chooses_fields:
         settings = {"valueSchema": ", ".join(f"`{name.replace('`', '``')}` STRING" for name in columns), **settings}
     records = _slice(topic, settings, "value", start)
     kind = records.schema.field("value").type
     if not pa.types.is_struct(kind):
         raise OptionError(f"valueFormat={settings['valueFormat']} has no fields; use json, avro or protobuf")
     fields_of_value = [kind.field(index).name for index in range(kind.num_fields)]
-    known = dict.fromkeys(fields_of_value if has_schema or settings["valueFormat"] != "json" else ())
+    known = dict.fromkeys(() if chooses_fields else fields_of_value)
 
     def read() -> Columns:
         for batch in records:
