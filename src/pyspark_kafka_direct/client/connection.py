@@ -417,7 +417,7 @@ class Connection:
     def _reauthenticate_if_due(self, deadline: Deadline) -> None:
         # Authentication is an exchange of its own, so it waits until no response is outstanding.
         if self.reauthentication_due and not self._authenticating and not self._outstanding_requests:
-            self._authenticate(deadline)
+            self.authenticate(deadline)
 
     def _next_correlation_id(self) -> int:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF

@@ -517,7 +517,6 @@ def test_reauthentication_waits_for_requests_in_flight(
     producer.flush()
     with monkeypatch.context() as due:
         due.setattr(Connection, "reauthentication_due", True)
-        due.setattr(Connection, "_authenticating", True, raising=False)
         for _ in range(3):
             producer.send("t", batch())
         producer.flush()
