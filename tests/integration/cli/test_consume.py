@@ -128,7 +128,7 @@ def test_a_start_behind_the_end_applies_while_it_waits(
     """Each partition ends at offset 5."""
     one, _ = topics
     process = subprocess.Popen(
-        [*START, "-b", kafka.bootstrap_servers, *topics, "-o", "7", "-n", "2", "-f", r"%p %o\n"],
+        [*START, "consume", "-b", kafka.bootstrap_servers, *topics, "-o", "7", "-n", "2", "-f", r"%p %o\n"],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -148,5 +148,16 @@ def test_no_topic_matches(kafka: EmbeddedKafka) -> None:
 
 
 def test_a_format_that_is_not_utf_8(kafka: EmbeddedKafka, topics: list[str]) -> None:
-    command = [*START, "-b", kafka.bootstrap_servers, topics[0], "-e", "-n", "1", "-f", os.fsdecode(b"\xff%s")]
+    command = [
+        *START,
+        "consume",
+        "-b",
+        kafka.bootstrap_servers,
+        topics[0],
+        "-e",
+        "-n",
+        "1",
+        "-f",
+        os.fsdecode(b"\xff%s"),
+    ]
     assert subprocess.run(command, check=True, capture_output=True, timeout=300).stdout == b"\xff0"
