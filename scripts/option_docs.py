@@ -110,8 +110,8 @@ def _options_page(table: OptionTable) -> str:
     return _page(
         _INTRODUCTION,
         "## Reading",
-        "Options in *italics* are specific to this package. The others are options of Spark's own Kafka source. An "
-        "option of keys is described together with that of values.",
+        "Options in *italics* are specific to this package. The others are options of Spark's own Kafka source. The "
+        "option for keys is in the same row as the one for values: `keyFormat` with `valueFormat`.",
         _applied(option for option in source_options if not _applies_to_writes_only(option)),
         f"`{_REGISTRY_TLS}*` are TLS settings of the registry, for reading and writing: the [client "
         "settings](#client-settings) `ssl.*` with this prefix.",
