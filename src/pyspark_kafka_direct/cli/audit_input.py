@@ -9,7 +9,7 @@ from pyspark_kafka_direct.arrow.reader import read_arrow
 from pyspark_kafka_direct.cli.query_checkpoint import QueryCheckpoint
 from pyspark_kafka_direct.cli.source_offsets import PartitionComparison, offset_runs
 from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, OffsetRange
+from pyspark_kafka_direct.offsets import EARLIEST, OffsetRange
 from pyspark_kafka_direct.producer.file_systems import masked_repr
 
 if TYPE_CHECKING:
@@ -53,14 +53,7 @@ def plan_input(chosen: InputArguments, settings: Mapping[str, str], cluster: Clu
         raise OptionError("--to: the end follows from --checkpoint; remove one of them")
     checkpoint = QueryCheckpoint(chosen.checkpoint)
     source, ends = _committed_ends(checkpoint, chosen)
-    bounds = {
-        tp: (start, end)
-        for (tp, start), end in zip(
-            cluster.offsets(dict.fromkeys(ends, EARLIEST)).items(),
-            cluster.offsets(dict.fromkeys(ends, LATEST)).values(),
-            strict=True,
-        )
-    }
+    bounds = cluster.log_bounds(ends, cluster.deadline())
     notes: list[str] = []
     starts: Mapping[TopicPartition, int] | None
     if chosen.start is not None:

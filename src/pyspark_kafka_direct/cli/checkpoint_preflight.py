@@ -102,17 +102,13 @@ def _options(arguments: argparse.Namespace) -> dict[str, str]:
 
 def _source(checkpoint: QueryCheckpoint, name: str | None) -> str:
     """Return the source that is meant."""
-    sources = checkpoint.batch(checkpoint.planned[-1]).sources
-    known = ", ".join(sources) or "none"
-    if name is None and len(sources) == 1:
-        return next(iter(sources))
-    if name in sources:
-        return str(name)
-    if not sources:
+    if not checkpoint.last_sources():
         raise OptionError("No source of the last batch is a Kafka source with offsets")
-    if name is None:
+    source, *others = checkpoint.last_sources(name)
+    if others:
+        known = ", ".join((source, *others))
         raise OptionError(f"The query has several Kafka sources; choose one with --source (it has: {known})")
-    raise OptionError(f"--source: the checkpoint has no Kafka source {name!r} (it has: {known})")
+    return source
 
 
 def _first_batch(checkpoint: QueryCheckpoint, source: str) -> FirstBatch:

@@ -48,6 +48,11 @@ class DeadLetter(NamedTuple):
     headers: Headers
 
     @property
+    def place(self) -> str:
+        """The partition and the offset of the dead letter."""
+        return f"{self.topic}-{self.partition}@{self.offset}"
+
+    @property
     def original_topic(self) -> str | None:
         """The topic of the record that could not be processed."""
         return _text(self._header(_TOPIC))

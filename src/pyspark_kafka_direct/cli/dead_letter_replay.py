@@ -93,11 +93,10 @@ class _Target:
     last: str = ""
 
     def add(self, letter: DeadLetter) -> None:
-        place = f"{letter.topic}-{letter.partition}@{letter.offset}"
         self.letters += 1
         self.partitions.add(letter.partition)
-        self.first = self.first or place
-        self.last = place
+        self.first = self.first or letter.place
+        self.last = letter.place
 
     def row(self, name: str) -> dict[str, object]:
         return {
@@ -191,10 +190,9 @@ class _Replay:
                 survey.targets.setdefault(target, _Target()).add(letter)
                 survey.broker_times += letter.has_broker_time
         if without_topic:
-            first = without_topic[0]
             survey.problems.append(
-                f"{len(without_topic)} dead letters do not name their topic, the first one at {first.topic}-"
-                f"{first.partition}@{first.offset}: set --to TOPIC"
+                f"{len(without_topic)} dead letters do not name their topic, the first one at "
+                f"{without_topic[0].place}: set --to TOPIC"
             )
         self._check_targets(survey)
         survey.warnings += self._other_groups(survey.targets)

@@ -124,7 +124,7 @@ def _row(letter: DeadLetter) -> dict[str, object]:
     if original is not None and letter.original_partition is not None:
         original = f"{original}-{letter.original_partition}@{letter.original_offset}"
     return {
-        "letter": f"{letter.topic}-{letter.partition}@{letter.offset}",
+        "letter": letter.place,
         "time": utc_time(letter.timestamp_ms),
         "original": original,
         "replays": letter.replays,

@@ -99,6 +99,20 @@ class QueryCheckpoint:
         )
         return batch
 
+    def last_sources(self, name: str | None = None) -> Mapping[str, Mapping[TopicPartition, int]]:
+        """Return the end offsets of the Kafka sources in the last batch, or of the one with this name or number.
+
+        Raises:
+            OptionError: There is no such source.
+        """
+        sources = self.batch(self.planned[-1]).sources
+        if name is None:
+            return sources
+        if name not in sources:
+            known = ", ".join(sources) or "none"
+            raise OptionError(f"--source: the checkpoint has no Kafka source {name!r} (it has: {known})")
+        return {name: sources[name]}
+
     def text(self, name: str) -> str:
         """Return the content of a file such as ``offsets/7``.
 
@@ -174,8 +188,7 @@ class QueryCheckpoint:
 
 def _sources(entry: OffsetSeq) -> dict[str, str | None]:
     """Return the offsets of the sources by their names or numbers."""
-    names = entry.names or tuple(map(str, range(len(entry.sources))))
-    return dict(zip(names, entry.sources, strict=True))
+    return dict(zip(entry.names_or_numbers, entry.sources, strict=True))
 
 
 def _kafka_offsets(line: str | None, where: str) -> Mapping[TopicPartition, int] | None:

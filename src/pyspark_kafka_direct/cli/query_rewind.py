@@ -13,8 +13,7 @@ from pyspark_kafka_direct.cli.output import print_rows, to_stderr
 from pyspark_kafka_direct.cli.query_checkpoint import QueryCheckpoint
 from pyspark_kafka_direct.cli.rewind_targets import Target, parse_target, wanted_offsets
 from pyspark_kafka_direct.cli.rewound_batch import COMMITS, OFFSETS, create_file, rewound_entry
-from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.offsets import EARLIEST, LATEST, partition_offsets_to_json
+from pyspark_kafka_direct.offsets import partition_offsets_to_json
 
 if TYPE_CHECKING:
     import argparse
@@ -92,13 +91,9 @@ class _Move:
 
 def _moves(arguments: argparse.Namespace, checkpoint: QueryCheckpoint, target: Target) -> list[_Move]:
     """Return the partitions whose offset changes, with the bounds of their logs if there is a connection."""
-    sources = checkpoint.batch(checkpoint.planned[-1]).sources
-    if arguments.source is not None and arguments.source not in sources:
-        known = ", ".join(sources) or "none"
-        raise OptionError(f"--source: the checkpoint has no Kafka source {arguments.source!r} (it has: {known})")
-    chosen = sources if arguments.source is None else {arguments.source: sources[arguments.source]}
+    sources = checkpoint.last_sources(arguments.source)
     cluster = cluster_client(arguments) if has_connection(arguments) or target.needs_cluster else None
-    wanted = wanted_offsets(target, chosen, cluster)
+    wanted = wanted_offsets(target, sources, cluster)
     changed = [
         (source, tp, sources[source][tp], offset)
         for source, offsets in wanted.items()
@@ -106,14 +101,13 @@ def _moves(arguments: argparse.Namespace, checkpoint: QueryCheckpoint, target: T
         if offset != sources[source][tp]
     ]
     partitions = {tp for _, tp, _, _ in changed}
-    starts = cluster.offsets(dict.fromkeys(partitions, EARLIEST)) if cluster and partitions else {}
-    ends = cluster.offsets(dict.fromkeys(partitions, LATEST)) if cluster and partitions else {}
-    return [_Move(source, tp, end, to, starts.get(tp), ends.get(tp)) for source, tp, end, to in changed]
+    bounds = cluster.log_bounds(partitions, cluster.deadline()) if cluster else {}
+    return [_Move(source, tp, end, to, *bounds.get(tp, (None, None))) for source, tp, end, to in changed]
 
 
 def _new_ends(checkpoint: QueryCheckpoint, moves: list[_Move]) -> dict[str, dict[TopicPartition, int]]:
     """Return all offsets of the sources that change."""
-    sources = checkpoint.batch(checkpoint.planned[-1]).sources
+    sources = checkpoint.last_sources()
     ends = {each.source: dict(sources[each.source]) for each in moves}
     for each in moves:
         ends[each.source][each.partition] = each.to

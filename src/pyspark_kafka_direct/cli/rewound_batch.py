@@ -34,14 +34,13 @@ COMMITS: Final = "commits"
 def rewound_entry(entry: str, location: str, ends: Mapping[str, Mapping[TopicPartition, int]], time_ms: int) -> str:
     """Return the entry of the offset log that follows ``entry``, with other ends of some sources."""
     parsed = parse_offset_seq(entry.removesuffix("\n"), location)
-    names = parsed.names or tuple(map(str, range(len(parsed.sources))))
     lines = entry.removesuffix("\n").split("\n")
     metadata = _json_object(lines[1] or "{}", location)
     metadata["batchTimestampMs"] = time_ms
     metadata["conf"] = {**metadata.get("conf", {}), REWOUND_CONF: "true"}
     sources = [
         (f"{name}:" if parsed.version == OFFSET_LOG_V2 else "") + _marked(ends[name]) if name in ends else line
-        for name, line in zip(names, lines[2:], strict=True)
+        for name, line in zip(parsed.names_or_numbers, lines[2:], strict=True)
     ]
     return "\n".join([lines[0], _to_json(metadata), *sources])
 

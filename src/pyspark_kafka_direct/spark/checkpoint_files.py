@@ -198,6 +198,11 @@ class OffsetSeq:
     sources: tuple[str | None, ...]  # without the names of v2
     names: tuple[str, ...] = ()  # of the sources; v1 has none
 
+    @property
+    def names_or_numbers(self) -> tuple[str, ...]:
+        """The names of the sources, or their numbers from 0."""
+        return self.names or tuple(map(str, range(len(self.sources))))
+
 
 def parse_offset_seq(entry: str, location: str) -> OffsetSeq:
     """Parse an entry of the offset log; ``location`` is for errors."""
