@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 start_quickly()
 import_quickly()
+# Spark's workers, also those of applications that tests start, have the Python of the tests and not that of the PATH.
+os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
 # The decoders of test_user_decoders.py; planners have the environment of Spark's JVM.
 _DECODERS = ("Csv.of_two", "reversed_text", "too_short", "none")
 os.environ[PAYLOAD_DECODERS_VARIABLE] = ",".join(
@@ -97,18 +99,11 @@ def make_spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
     It stops the session there was: do not mix it with ``spark`` in one module.
     """
-    before = {name: os.environ.get(name) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")}
-    os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     # Without a shard, as for other versions of Spark, workers come from PySpark's daemon, as those of most users do.
     warm = request.config.getoption("--shard") is not None
     sessions = SparkSessions(tmp_path_factory.mktemp("warehouse"), warm=warm)
     yield sessions
     sessions.stop_jvm()
-    for name, value in before.items():
-        if value is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = value
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import os
 import subprocess
 import sys
 import time
@@ -214,7 +213,6 @@ def test_a_spark_application(kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: 
             text=True,
             check=False,
             timeout=900,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
             cwd=tmp_path,
         )
         assert len(sts.requests) > 1  # the driver and the workers have separate sessions

@@ -53,8 +53,8 @@ def run_pipeline(folder: Path) -> None:
     (line,) = (line for block in indented(PAGE) for line in block.text.splitlines() if " run " in line)
     command = shlex.split(line)
     command[0] = str(Path(sys.executable).with_name(command[0]))
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path}
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment, cwd=folder)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
 

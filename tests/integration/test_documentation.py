@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 import signal
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +76,6 @@ def servers() -> Iterator[str]:
 def namespace(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """What a shell of Spark has; what the page has started is stopped at the end."""
     monkeypatch.setenv("KAFKA_PASSWORD", "secret")
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.chdir(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
     own = spark.newSession()

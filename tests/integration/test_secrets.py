@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -108,7 +107,6 @@ def test_spark_shows_no_secret(
         capture_output=True,
         check=False,
         timeout=900,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
         cwd=tmp_path,
     )
     endpoint.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,9 +35,8 @@ def results(kafka: EmbeddedKafka, topics: tuple[str, str], tmp_path_factory: pyt
     """The results of the application."""
     folder = tmp_path_factory.mktemp("connect")
     app = Path(__file__).with_name("connect_app.py")
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, str(app), kafka.bootstrap_servers, *topics, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment, cwd=folder)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=folder)
     assert done.returncode == 0, done.stderr[-5000:]
     loaded: dict[str, Any] = json.loads((folder / "results.json").read_text("utf-8"))
     assert loaded["session"].startswith("pyspark.sql.connect.")

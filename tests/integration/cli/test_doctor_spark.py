@@ -31,12 +31,15 @@ def diagnose_executors(
     servers: str, master: str, *arguments: str, conf: tuple[str, ...], python: str = sys.executable
 ) -> tuple[int, dict[str, Diagnosis]]:
     """Run the command; return the exit code, and the findings of each host."""
-    environment = {**os.environ, "PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = [part for each in conf for part in ("--conf", each)]
     command = [*START, "doctor", "-b", servers, *arguments, "--spark", master, *settings]
     done = subprocess.run(
-        [*command, "--json"], check=False, capture_output=True, text=True, timeout=600, env=environment
+        [*command, "--json"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "PYSPARK_PYTHON": python},
     )
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert rows, done.stderr

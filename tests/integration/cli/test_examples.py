@@ -117,7 +117,7 @@ def test_example(kafka: EmbeddedKafka, flights: str, copies: str, checkpoint: Pa
         assert (done.returncode, outcome in done.stderr) == (0, True), done.stderr
         return
     stderr = "" if "--spark" in arguments else done.stderr  # Spark has log lines
-    assert (done.returncode, stderr) == (0, "")
+    assert (done.returncode, stderr) == (0, ""), done.stdout
     if arguments[:2] == ["checkpoint", "diff"]:  # of a checkpoint with itself
         assert "--json" in arguments or "The offsets are the same." in done.stdout
     elif arguments[0] in ("audit", "checkpoint", "lag"):

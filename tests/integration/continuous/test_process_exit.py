@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,12 +36,9 @@ def app(kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path) -> Iterator
         source, output = make_topic(), make_topic()
         produce(kafka.bootstrap_servers, source, range(5))
         command = [sys.executable, str(APP), kafka.bootstrap_servers, source, output, str(tmp_path), how]
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         with (tmp_path / "errors").open("w") as errors:
             started.append(
-                subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
-                )
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
             )
         app = App(started[-1], [], kafka.bootstrap_servers, source, output, tmp_path)
         app.wait_for_output(5)

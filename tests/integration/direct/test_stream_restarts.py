@@ -46,12 +46,9 @@ class App:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         command = [sys.executable, "-W", "ignore", str(APP), self.servers, self.topic, str(self.folder)]
         with (self.folder / "output").open("ab") as output:
-            self.process = subprocess.Popen(
-                command, stdout=output, stderr=output, env=environment, start_new_session=True
-            )
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
 
     def kill(self) -> None:
         assert self.process is not None

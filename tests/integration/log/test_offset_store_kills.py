@@ -52,12 +52,11 @@ class Job:
         working_directory = self.folder / directory
         working_directory.mkdir(parents=True)
         self.results.mkdir(exist_ok=True)
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         args = (self.kind, self.servers, self.topic, self.store, str(working_directory), str(self.results))
         with (self.folder / "output").open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-W", "ignore", str(APP), *args],
-                stdout=output, stderr=output, env=environment, cwd=working_directory, start_new_session=True,
+                stdout=output, stderr=output, cwd=working_directory, start_new_session=True,
             )  # fmt: skip
 
     def kill(self) -> None:
