@@ -51,6 +51,8 @@ _PLANS = Path(__file__).parent / "plans"
         # Steps that block gave records delivery.timeout.ms again: requests for metadata and producer ids, connections,
         # and several batches.
         "late-record-behind-metadata",
+        # A request for the metadata of another topic delayed the response to records in flight by as much again.
+        "late-record-in-flight-behind-metadata",
         # Failures of records were reported after later batches had been tried, each with a connection that blocks.
         "late-record-behind-other-batches",
         "late-record-behind-producer-ids",

@@ -118,9 +118,9 @@ class BatchProducer:
 
     @property
     def expires_at(self) -> float:
-        """The monotonic time at which the first queued batch expires."""
+        """The monotonic time at which the first unacknowledged batch expires; one in flight may be written already."""
         default = self._system.monotonic() + self._delivery_timeout
-        return min((self._batch_expires_at(queue.head) for queue in self._incomplete_partitions), default=default)
+        return min((self._batch_expires_at(queue.oldest) for queue in self._incomplete_partitions), default=default)
 
     @property
     def has_queued_batches(self) -> bool:
@@ -595,6 +595,6 @@ class BatchProducer:
         return (self._system.monotonic() if started_at is None else started_at) + self._delivery_timeout
 
     def _deadline(self, batches: Iterable[ProducerBatch] = ()) -> Deadline:
-        """Return when a step that blocks has to end, because queued batches and these ones expire."""
+        """Return when a step that blocks has to end, because unacknowledged batches and these ones expire."""
         until = min([self.expires_at, *map(self._batch_expires_at, batches)])
         return Deadline(max(until, self._system.monotonic() + MIN_STEP_SECONDS), _DELIVERY_TIMEOUT, self._system)

@@ -101,6 +101,12 @@ class PartitionQueue:
         return self._queued[0] if self._queued else None
 
     @property
+    def oldest(self) -> ProducerBatch | None:
+        """The oldest unacknowledged batch, queued or in flight."""
+        heads = [each[0] for each in (self._queued, self._in_flight) if each]
+        return min(heads, key=lambda batch: batch.queue_position, default=None)
+
+    @property
     def queued_batches(self) -> int:
         """The number of batches waiting to be sent."""
         return len(self._queued)
@@ -162,7 +168,7 @@ class PartitionQueue:
 
     def is_oldest(self, batch: ProducerBatch) -> bool:
         """Return whether all older batches are acknowledged."""
-        return batch.queue_position == self._oldest_position
+        return batch is self.oldest
 
     def copy_may_exist(self, batch: ProducerBatch) -> bool:
         """Return whether requests of this epoch may have written this batch or later ones, or may still write them.
@@ -254,16 +260,11 @@ class PartitionQueue:
         if self._queued and self._queued[0].delivery_started_at is None:  # to find its leader was an attempt, too
             self._queued[0].delivery_started_at = now
 
-    @property
-    def _oldest_position(self) -> tuple[int, ...] | None:
-        """The queue position of the oldest unacknowledged batch."""
-        return min((each[0].queue_position for each in (self._queued, self._in_flight) if each), default=None)
-
     def _remove_completed_batches(self) -> None:
         """Remove the sent batches before the oldest unacknowledged one."""
-        oldest = self._oldest_position
+        oldest = self.oldest
         self._sent_batches = [
-            each for each in self._sent_batches if oldest is not None and each.queue_position >= oldest
+            each for each in self._sent_batches if oldest is not None and each.queue_position >= oldest.queue_position
         ]
 
     def _insert_in_order(self, batch: ProducerBatch) -> None:

@@ -257,6 +257,20 @@ def test_a_request_for_metadata_ends_before_other_records_expire(one_partition: 
     assert harness.outcomes[b"1"] == (0, 0)
 
 
+def test_a_request_for_metadata_ends_before_records_in_flight_expire(one_partition: ProducerCluster) -> None:
+    harness = AccumulatorHarness(one_partition, delivery_timeout_ms=10_000)
+    harness.append(b"0")
+    harness.poll_until(b"0")
+    one_partition.fault("Metadata", "stall_request", repeats=99)
+    start = one_partition.now
+    harness.send(b"in flight")
+    one_partition.sleep(7.0)
+    harness.append(b"other", topic="other")
+    assert one_partition.now - start == pytest.approx(10, abs=0.1)
+    assert harness.outcomes[b"in flight"] == (0, 1), "the response arrived meanwhile"
+    assert b"other" not in harness.outcomes, "its own time is not over"
+
+
 def test_batches_expire_although_new_records_fail_without_metadata(one_partition: ProducerCluster) -> None:
     """Each new record reports a failure, and its request for metadata takes a second."""
     harness = AccumulatorHarness(one_partition, delivery_timeout_ms=10_000)
