@@ -53,25 +53,19 @@ FIGURES = [  # a page, what it says, the results, what they say
     ("README.md", "`show()` takes 434 ms (JVM: 137 ms)", "quick", "| show() | Spark, JVM kafka source | 137 ms |"),
     (
         "docs/deployment.md",
-        "| 0 | 742 MiB | 1.6 s | 52 % of a core | 143 % | 951 ms |",
+        "| 0 | 742 MiB | 1.6 s | 52 % of a core |",
         "queries",
         "| jvm | 0 | 742 MiB | 0 MiB | 1.56 s | 1.5 s | 52% | 143% | 951 ms |",
     ),
     (
         "docs/deployment.md",
-        "| 16 | 1,726 MiB | 2.8 s | 27 % | 187 % | 899 ms |",
-        "queries",
-        "| 16 | 1,726 MiB | 874 MiB | 2.76 s | 2.2 s | 27% | 187% | 899 ms |",
-    ),
-    (
-        "docs/deployment.md",
-        "| 17 | 1,623 MiB | 2.6 s | 28 % | 186 % | 717 ms |",
+        "| 17 | 1,623 MiB | 2.6 s | 28 % |",
         "queries",
         "| kafka-direct | 17 | 1,623 MiB | 880 MiB | 2.62 s | 2.1 s | 28% | 186% | 717 ms |",
     ),
     (
         "docs/deployment.md",
-        "| 17 | 1,568 MiB | 1.7 s | 24 % | 179 % | 744 ms |",
+        "| 17 | 1,568 MiB | 1.7 s | 24 % |",
         "queries",
         "| 17 | 1,568 MiB | 645 MiB | 1.66 s | 1.3 s | 24% | 179% | 744 ms |",
     ),
