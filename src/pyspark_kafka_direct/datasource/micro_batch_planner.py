@@ -70,6 +70,8 @@ if TYPE_CHECKING:
 
 # Seconds between the beginnings of refreshes while there is nothing to read: Spark polls up to 100 times a second. Not
 # longer, because Spark waits for all sources of a query, one after another, with a lock that processAllAvailable needs.
+# An idle planner takes 1.5 % of a core (1 partition), 5 % (300), 7 % (1,000) or 12 % (1,000 topics of a pattern), and
+# the broker 6 to 8 %. Spark's own source, which sends requests at each poll, takes 25 to 30 % and 13 to 17 %.
 _IDLE_REFRESH_SECONDS = 0.1
 
 # How long an idle query uses metadata of many partitions: decoding it takes most of the time of a refresh.
