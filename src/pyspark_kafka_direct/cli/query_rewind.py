@@ -178,7 +178,8 @@ def _append(
     name = f"{OFFSETS}/{last}"
     entry = rewound_entry(checkpoint.text(name), name, ends, int(time.time() * 1000))
     commit = checkpoint.text(f"{COMMITS}/{last}")
-    if not create_file(folder / OFFSETS, str(batch), entry):
+    # Spark checks that a file does not exist, and then renames its own, which may replace the new one on a local disk.
+    if not create_file(folder / OFFSETS, str(batch), entry) or checkpoint.text(f"{OFFSETS}/{batch}") != entry:
         to_stderr(f"Nothing was changed. The query is running: it has planned batch {batch} meanwhile. Stop it.")
         return FOUND_PROBLEM
     if arguments.file_sink:

@@ -115,6 +115,25 @@ def test_a_batch_that_the_query_runs(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "No offset would change." in capsys.readouterr().out
 
 
+def test_a_query_that_replaces_the_batch_is_not_committed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a local disk, Spark checks that a file does not exist, and then renames its own, which replaces a new one."""
+    write(tmp_path, 7, '{"x":{"0":5}}')
+    link = os.link
+
+    def link_and_replace(source: Path, target: Path) -> None:
+        link(source, target)
+        if target.parent.name == "offsets":
+            target.unlink()
+            write(tmp_path, 8, '{"x":{"0":6}}', commit=False)
+
+    monkeypatch.setattr(os, "link", link_and_replace)
+    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 1
+    assert "The query is running: it has planned batch 8 meanwhile." in capsys.readouterr().err
+    assert names(tmp_path) == ["commits/7", "offsets/7", "offsets/8"]
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
