@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, client_settings
 from pyspark_kafka_direct.cli.record_lines import RecordLines
-from pyspark_kafka_direct.cli.slice_arguments import open_slice, parse_bounds
+from pyspark_kafka_direct.cli.slice_arguments import fixed_start, open_slice, parse_bounds
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ class _Consumer:
     def print_records(self, bounds: Bounds) -> None:
         """Print the records between two positions; without an end, wait for more."""
         columns = self._lines.columns
+        if bounds.end is None:
+            bounds = fixed_start(self._topics, self._settings, bounds)
         found = open_slice(self._topics, self._settings, bounds, columns=columns, limit=self._left)
         self._print(found)
         while bounds.end is None and self._left != 0:

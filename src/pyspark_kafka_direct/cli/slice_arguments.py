@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark_kafka_direct.arrow.arrow_slice import ArrowSlice
-    from pyspark_kafka_direct.offsets import OffsetRange
+    from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 _INTEGER: Final = re.compile(r"[0-9]{1,18}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -21,9 +21,9 @@ _END: Final = 2**63 - 1  # an offset behind the end of each partition
 
 
 class Bounds(NamedTuple):
-    """The start and the end: positions of ``read_arrow``, or a number of offsets after the start of each partition."""
+    """The start and the end: positions of ``read_arrow``, or offsets, for all partitions or for those of a mapping."""
 
-    start: str | int
+    start: str | int | Mapping[TopicPartition, int]
     end: str | int | None  # None: wait for more records
     is_after_start: bool = False  # whether `start` counts from the start of each partition
 
@@ -45,6 +45,18 @@ def parse_bounds(text: str) -> Bounds:
     return _offset_bounds(start or "start", end)
 
 
+def fixed_start(topics: list[str] | re.Pattern[str], settings: Mapping[str, str], bounds: Bounds) -> Bounds:
+    """Return bounds whose start no longer depends on the starts of the partitions, but is an offset in each."""
+    from pyspark_kafka_direct.arrow.reader import read_arrow
+
+    if not bounds.is_after_start:
+        return bounds
+    assert isinstance(bounds.start, int)  # parse_bounds has created it
+    ranges = read_arrow(topics, settings, columns=["offset"]).ranges
+    starts = {each.topic_partition: each.from_offset + bounds.start for each in ranges}
+    return bounds._replace(start=starts, is_after_start=False)
+
+
 def open_slice(
     topics: list[str] | re.Pattern[str],
     settings: Mapping[str, str],
@@ -57,18 +69,18 @@ def open_slice(
     """Plan the records between two positions; without an end, up to the present end of the log.
 
     ``after`` are the ranges of the slice before, at whose ends this one starts. A start that was behind the end of the
-    log then still applies.
+    log then still applies, if it is a ``fixed_start``.
     """
     from pyspark_kafka_direct.arrow.reader import read_arrow
 
     start: Any = bounds.start if isinstance(bounds.start, str) else "earliest"
     if after is not None:
         start = _ends(after)
-        if bounds.is_after_start or bounds.start == _END:  # both depend on the log as it was then
-            bounds = bounds._replace(start="earliest", is_after_start=False)
+        if bounds.start == _END:  # of the log as it was then
+            bounds = bounds._replace(start="earliest")
     end = bounds.end if isinstance(bounds.end, str) else "now"
     found = read_arrow(topics, settings, columns=columns, limit=limit, start=start, end=end)
-    if not found.ranges or not (isinstance(bounds.start, int) or isinstance(bounds.end, int)):
+    if not found.ranges or (isinstance(bounds.start, str) and not isinstance(bounds.end, int)):
         return found
     ranges = [_within(each, bounds) for each in found.ranges]
     return read_arrow(ranges, settings, columns=columns, limit=limit)
@@ -136,8 +148,9 @@ def _invalid(text: str) -> OptionError:
 def _within(planned: OffsetRange, bounds: Bounds) -> OffsetRange:
     """Return the part of all offsets of a partition that lies between the bounds."""
     start, end = planned.from_offset, planned.until_offset
-    if isinstance(bounds.start, int):
-        start = min(end, start + bounds.start if bounds.is_after_start else max(start, bounds.start))
+    if not isinstance(bounds.start, str):
+        wanted = bounds.start if isinstance(bounds.start, int) else bounds.start.get(planned.topic_partition, start)
+        start = min(end, start + wanted if bounds.is_after_start else max(start, wanted))
     if isinstance(bounds.end, int):
         end = min(end, max(start, bounds.end))
     return replace(planned, from_offset=start, until_offset=end)

@@ -122,22 +122,28 @@ def test_errors_are_one_line_with_an_exit_code(kafka: EmbeddedKafka, topics: lis
     assert os.linesep not in done.stdout
 
 
+@pytest.mark.parametrize("start", ["7", "+7"])
 def test_a_start_behind_the_end_applies_while_it_waits(
-    kafka: EmbeddedKafka, topics: list[str], producer: Producer
+    kafka: EmbeddedKafka, topics: list[str], producer: Producer, start: str
 ) -> None:
-    """Each partition ends at offset 5."""
-    one, _ = topics
+    """All partitions but one end at offset 5."""
+    one, two = topics
+    for _ in range(3):
+        producer.produce(two, "later", partition=0)
+    assert producer.flush(300) == 0
     process = subprocess.Popen(
-        [*START, "consume", "-b", kafka.bootstrap_servers, *topics, "-o", "7", "-n", "2", "-f", r"%p %o\n"],
+        [*START, "consume", "-b", kafka.bootstrap_servers, *topics, "-o", start, "-n", "3", "-f", r"%t %p %o\n"],
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert process.stdout is not None
     try:
+        assert process.stdout.readline() == f"{two} 0 7\n"
         for _ in range(5):
             producer.produce(one, "later", partition=1)
             assert producer.flush(300) == 0
             time.sleep(0.3)
-        assert process.communicate(timeout=300)[0].splitlines() == ["1 7", "1 8"]
+        assert process.communicate(timeout=300)[0].splitlines() == [f"{one} 1 7", f"{one} 1 8"]
     finally:
         process.kill()
 
