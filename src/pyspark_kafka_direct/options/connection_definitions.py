@@ -24,6 +24,7 @@ from pyspark_kafka_direct.options.value_types import (
     Integer,
     ListOf,
     Text,
+    invalid_value,
 )
 
 # Java's Utils.HOST_PORT_PATTERN: an optional scheme, a host (IPv6 in brackets), a port.
@@ -40,7 +41,27 @@ class _ServerList(ListOf):
                 f"{name} must be {self.entry.expected}, without a user name and a password, so its value is not shown; "
                 "set them in kafka.sasl.jaas.config, or in kafka.sasl.username and kafka.sasl.password"
             )
+        for address in map(str.strip, value.split(",")):
+            if _is_ipv6_without_port(address):
+                raise invalid_value(
+                    name, address, f"host:port, with an IPv6 address in brackets, such as [{address}]:9092"
+                )
         return super().parse(value, name)
+
+
+def _is_ipv6_without_port(address: str) -> bool:
+    """Return whether it is an IPv6 address, and a host before the last colon, as in ``2001:db8::1:9092``, is none."""
+    return address.count(":") > 1 and _is_ipv6(address) and not _is_ipv6(address.rpartition(":")[0])
+
+
+def _is_ipv6(host: str) -> bool:
+    from ipaddress import AddressValueError, IPv6Address
+
+    try:
+        IPv6Address(host)
+    except AddressValueError:
+        return False
+    return True
 
 
 connection: Final = partial(ConfigOption, role="connect", apis=APIS, client=True)

@@ -146,6 +146,7 @@ def test_every_setting_sets_its_field() -> None:
         ("[::1]:9092", (("::1", 9092),)),
         ("SASL_SSL://b-1.example.com:9096", (("b-1.example.com", 9096),)),
         ("127.0.0.1:65535", (("127.0.0.1", 65535),)),
+        ("2001:db8::1:9092", (("2001:db8::1", 9092),)),  # as Java does, although it is also an address without a port
     ],
 )
 def test_bootstrap_servers(text: str, servers: tuple[tuple[str, int], ...]) -> None:
@@ -156,6 +157,17 @@ def test_bootstrap_servers(text: str, servers: tuple[tuple[str, int], ...]) -> N
 def test_invalid_bootstrap_servers(text: str) -> None:
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers.*host:port"):
         parse_client_params({"bootstrap.servers": text})
+
+
+@pytest.mark.parametrize("text", ["::1", "a:1, ::1", "fe80::1", "2001:db8::ffff", "fe80::1%eth0", "1:2:3:4:5:6:7:8"])
+def test_an_ipv6_address_without_a_port(text: str) -> None:
+    address = text.removeprefix("a:1, ")
+    with pytest.raises(OptionError) as raised:
+        parse_client_params({"bootstrap.servers": text})
+    assert raised.value.message == (
+        "kafka.bootstrap.servers must be host:port, with an IPv6 address in brackets, such as "
+        f"[{address}]:9092, got {address!r}"
+    )
 
 
 @pytest.mark.parametrize("params", [{}, {"bootstrap.servers": " "}, {"bootstrap.servers": ","}])
