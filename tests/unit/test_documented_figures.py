@@ -160,18 +160,6 @@ FIGURES = [  # a page, what it says, the results, what they say
         "| triggerExecution | 169 ms |",
     ),
     (
-        "docs/sink.md",
-        "it writes 1.3 M records of 100 B per second. That is 1.6 times",
-        "quick-sink",
-        "exactly-once | 1.300 | 130 | 0.76 | 1.57x |",
-    ),
-    (
-        "docs/sink.md",
-        "A batch of 1,000 rows takes 37 ms more than at-least-once",
-        "quick-sink",
-        "kafka-direct, exactly-once | triggerExecution | 206 ms |",
-    ),
-    (
         "README.md",
         "10 records from each of 1,000 partitions takes 5 s (JVM: 262 s",
         "partitions",
