@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.integration.cli.doctor import diagnose
 from tests.integration.waiting import suspend, wait_until
+from tests.proxy import Fault, Network
 from tests.shards.brokers import FEW_THREADS, new_kafka
 
 from pyspark_kafka_direct import write_arrow
@@ -204,6 +205,29 @@ def test_servers_that_are_no_brokers(
         assert done.texts("topic a")["exists"].startswith("No such topic")
     else:
         assert done.texts("topic a")["exists"] == "No broker has returned metadata: see the findings above."
+
+
+def test_the_only_broker_hangs_after_its_metadata(capsys: pytest.CaptureFixture[str]) -> None:
+    api_versions, metadata = 18, 3
+    starts = threading.Event()
+
+    def fault(api_key: int) -> Fault:
+        return Fault.PASS if starts.is_set() or api_key in (api_versions, metadata) else Fault.LATE_REQUEST
+
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with Network(fault) as network:
+        address = f"127.0.0.1:{network.port('127.0.0.1', port)}"
+        starts.set()
+        properties = {**FEW_THREADS, "advertised.listeners": f"PLAINTEXT://{address}"}
+        with new_kafka(port=port, properties=properties):
+            starts.clear()
+            done = diagnose(capsys, "-b", address, "--timeout", "5")
+    assert done.code == 1
+    assert done.problems == (
+        "The broker accepts connections, but does not respond within --timeout. It has returned metadata, so it is "
+        "frozen or overloaded: check its process and its log."
+    )
 
 
 def test_a_wrong_timeout(capsys: pytest.CaptureFixture[str]) -> None:

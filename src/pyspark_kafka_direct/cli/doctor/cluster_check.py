@@ -99,9 +99,10 @@ def _broker_findings(
                 "the bootstrap server. Set it to a name and a port that the driver and all executors can reach."
             )
         elif result == "problem" and check.timed_out and broker is not None:
+            known = "It has returned metadata" if check.has_responded else "The metadata of the cluster contains it"
             text = (
-                "The broker accepts connections, but does not respond within --timeout. Another broker lists it, so "
-                "it is frozen or overloaded: check its process and its log."
+                f"The broker accepts connections, but does not respond within --timeout. {known}, so it is frozen or "
+                "overloaded: check its process and its log."
             )
         yield Finding(subject, name, result, text)
     if broker is not None and broker.is_fenced:
