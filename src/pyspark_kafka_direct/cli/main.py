@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     module.add_arguments(command_parser)
     command_arguments = command_parser.parse_args(_with_joined_positions(given[1:]))
-    from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
+    from pyspark_kafka_direct.errors import InvalidOffsetsError, KafkaDirectError, OptionError
 
     try:
         code: int = module.run(command_arguments)
@@ -65,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except OptionError as error:
         return _fail(chosen.command, str(error), WRONG_USAGE)
+    except InvalidOffsetsError as error:  # such as those of a damaged checkpoint
+        return _fail(chosen.command, str(error), FOUND_PROBLEM)
     except KafkaDirectError as error:
         return _fail(chosen.command, str(error), FAILED)
     except KeyboardInterrupt:

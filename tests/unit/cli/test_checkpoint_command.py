@@ -92,7 +92,7 @@ def test_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str], locat
 
 def test_an_unknown_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, 0, "{}", version="v3")
-    assert main(["checkpoint", "show", str(tmp_path)]) == 3
+    assert main(["checkpoint", "show", str(tmp_path)]) == 1
     assert "offsets/0 has version 'v3'" in capsys.readouterr().err
 
 
@@ -102,7 +102,7 @@ def test_damaged_files_of_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["checkpoint", "show", str(tmp_path)]) == 0
     assert "query id           unknown" in capsys.readouterr().out
     (tmp_path / "offsets/0").write_text("")
-    assert main(["checkpoint", "show", str(tmp_path)]) == 3
+    assert main(["checkpoint", "show", str(tmp_path)]) == 1
     assert "offsets/0" in capsys.readouterr().err
 
 
