@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, cluster_client, has_connection
+from pyspark_kafka_direct.cli.log_ends import behind_log_end, log_ends, not_in_cluster
 from pyspark_kafka_direct.cli.main import FOUND_PROBLEM
 from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, to_stderr, utc_time
 from pyspark_kafka_direct.errors import printable
-from pyspark_kafka_direct.options.hints import listed
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from pyspark_kafka_direct.cli.query_checkpoint import QueryCheckpoint
-    from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.offsets import TopicPartition
 
 DESCRIPTION: Final = """\
@@ -55,9 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
     deleted: set[TopicPartition] = set()
     if has_connection(arguments):
         columns += _LAG_COLUMNS
-        log_ends = _log_ends(ends, cluster_client(arguments))
+        found = log_ends(cluster_client(arguments), {each.partition for each in ends})
         for row, each in zip(rows, ends, strict=True):
-            log_end = log_ends.get(each.partition)
+            log_end, _ = found.get(each.partition, (None, None))
             row |= {"log_end": log_end, "lag": None if log_end is None else log_end - each.end}
             if log_end is None:
                 deleted.add(each.partition)
@@ -69,19 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
     if beyond:
         to_stderr(behind_log_end(beyond))
     if deleted:
-        to_stderr(
-            f"No longer in the cluster: {listed(sorted(deleted))}. The topics were deleted, or the checkpoint is that "
-            "of another query or cluster. What the query would do: kafka-direct checkpoint preflight"
-        )
+        to_stderr(not_in_cluster(deleted))
     return FOUND_PROBLEM if beyond or deleted else 0
-
-
-def behind_log_end(positions: Iterable[str]) -> str:
-    """Return what to say of a query that continues behind the end of a log, at positions such as ``flights-0 at 3``."""
-    return (
-        f"The query continues behind the end of the log: {listed(positions)}. The checkpoint is that of another query "
-        "or cluster, or the topic was recreated: use the checkpoint of this query, or a new one."
-    )
 
 
 class _PartitionEnd(NamedTuple):
@@ -117,17 +105,6 @@ def _row(of: _PartitionEnd) -> dict[str, object]:
         "end": of.end,
         "offsets": None if of.start is None else of.end - of.start,
     }
-
-
-def _log_ends(of: Iterable[_PartitionEnd], cluster: ClusterClient) -> dict[TopicPartition, int]:
-    """Return the ends of the partitions that exist."""
-    from pyspark_kafka_direct.offsets import LATEST
-
-    partitions = {each.partition for each in of}
-    deadline = cluster.deadline()
-    topics = cluster.topics({tp.topic for tp in partitions}, deadline=deadline)
-    existing = [tp for tp in partitions if tp.topic in topics and tp.partition in topics[tp.topic].partitions]
-    return cluster.offsets(dict.fromkeys(existing, LATEST), deadline=deadline) if existing else {}
 
 
 def _print_summary(checkpoint: QueryCheckpoint) -> None:

@@ -7,13 +7,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from pyspark_kafka_direct.cli.checkpoint_show import behind_log_end
 from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, check_seconds, cluster_client
 from pyspark_kafka_direct.cli.lag_measurement import committed_rates, measure
 from pyspark_kafka_direct.cli.live_table import LiveScreen, LiveTable, live_screen
+from pyspark_kafka_direct.cli.log_ends import behind_log_end, not_in_cluster
 from pyspark_kafka_direct.cli.main import FOUND_PROBLEM
 from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, to_stderr
 from pyspark_kafka_direct.errors import OptionError, printable
+from pyspark_kafka_direct.options.hints import listed
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +31,8 @@ EXAMPLES: Final = """
 behind it can be read. "rate" is the number of offsets that were committed per second. The age of a batch is the time
 since it was planned.
 
-exit code 1: a group has no committed offsets, or a query continues behind the end of a log.
+exit code 1: a group has no committed offsets, a query continues behind the end of a log, or a partition of a group or
+query does not exist any more.
 
 examples:
   kafka-direct lag flights-query -b localhost:9092
@@ -204,9 +206,18 @@ def _problems(measured: Measurement, groups: Sequence[str]) -> list[str]:
     beyond = [
         f"{each.partition} at {lag.offset}"
         for each, lag in measured.lags.items()
-        if each.source is not None and lag.offset is not None and lag.offset > lag.end
+        if each.source is not None and lag.lag is not None and lag.lag < 0
     ]
-    return [*problems, behind_log_end(beyond)] if beyond else problems
+    problems += [behind_log_end(beyond)] if beyond else []
+    deleted = [each for each, lag in measured.lags.items() if lag.end is None]
+    if in_checkpoints := {each.partition for each in deleted if each.source is not None}:
+        problems.append(not_in_cluster(in_checkpoints))
+    if in_groups := {each.partition for each in deleted if each.source is None}:
+        problems.append(
+            f"No longer in the cluster: {listed(sorted(in_groups))}. The topics were deleted, but the groups still "
+            "have offsets of them."
+        )
+    return problems
 
 
 def _masked(location: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark_kafka_direct.cli.log_ends import log_ends
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -34,18 +36,18 @@ class PartitionLag(NamedTuple):
     """The offset that a group or a query has committed, and the ends of the log."""
 
     offset: int | None  # None: a batch in flight is the first one with the partition
-    end: int
-    stable_end: int  # the start of the first open transaction, or else the end of the log
+    end: int | None  # None: the partition does not exist
+    stable_end: int | None  # the start of the first open transaction, or else the end of the log
 
     @property
     def lag(self) -> int | None:
         """The offsets up to the end of the log."""
-        return None if self.offset is None else self.end - self.offset
+        return None if self.offset is None or self.end is None else self.end - self.offset
 
     @property
     def stable_lag(self) -> int | None:
         """The offsets up to the last stable offset."""
-        return None if self.offset is None else max(self.stable_end - self.offset, 0)
+        return None if self.offset is None or self.stable_end is None else max(self.stable_end - self.offset, 0)
 
 
 class Measurement(NamedTuple):
@@ -60,7 +62,6 @@ def measure(cluster: ClusterClient, groups: Iterable[str], checkpoints: Iterable
     """Measure the lag of groups, and of queries by their checkpoints."""
     from pyspark_kafka_direct.cli.query_checkpoint import QueryCheckpoint
     from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-    from pyspark_kafka_direct.offsets import LATEST
 
     now = time.monotonic()
     offsets: dict[ReadPartition, int | None] = {}
@@ -73,13 +74,8 @@ def measure(cluster: ClusterClient, groups: Iterable[str], checkpoints: Iterable
         checkpoint = QueryCheckpoint(location)
         queries[location] = _status(checkpoint)
         offsets |= _processed_offsets(location, checkpoint)
-    latest = dict.fromkeys((each.partition for each in offsets), LATEST)
-    ends = cluster.offsets(latest) if latest else {}
-    stable_ends = cluster.offsets(latest, isolation_level="read_committed") if latest else {}
-    lags = {
-        each: PartitionLag(offset, ends[each.partition], stable_ends[each.partition])
-        for each, offset in offsets.items()
-    }
+    ends = log_ends(cluster, {each.partition for each in offsets}, with_stable_ends=True)
+    lags = {each: PartitionLag(offset, *ends.get(each.partition, (None, None))) for each, offset in offsets.items()}
     return Measurement(now, lags, queries)
 
 

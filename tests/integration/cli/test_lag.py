@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.integration.cli.program import START
+from tests.integration.topics import Admin
 
 from pyspark_kafka_direct import write_arrow
 
@@ -152,6 +153,19 @@ def test_a_query_behind_the_end_of_the_log(kafka: EmbeddedKafka, topics: list[st
         1,
         True,
     )
+
+
+def test_a_deleted_topic(kafka: EmbeddedKafka, topics: list[str], tmp_path: Path) -> None:
+    one, two = topics
+    checkpoint = write_checkpoint(tmp_path, [{one: 4, two: 7}], committed=1)
+    Admin(kafka.bootstrap_servers).delete(one)
+    done = lag(kafka, "--checkpoint", checkpoint, "--json")
+    assert done.returncode == 1, done.stderr
+    assert f"No longer in the cluster: {one}-0. The topics were deleted" in done.stderr
+    assert [(row["partition"], row["offset"], row["end"], row["lag"]) for row in rows(done.stdout)] == [
+        (f"{one}-0", 4, None, None),
+        (f"{two}-0", 7, 10, 3),
+    ]
 
 
 def test_watch_reads_the_checkpoint_again(kafka: EmbeddedKafka, topics: list[str], tmp_path: Path) -> None:
