@@ -56,22 +56,21 @@ CONSUMER_OPTIONS: Final = (
     _fetch("fetch.max.wait.ms", INT32, "500", aliases=("fetch.wait.max.ms",),
         doc="Maximum time that a broker waits for fetch.min.bytes, in ms."),
     _fetch("fetch.max.bytes", INT32, "52428800",
-        doc="Maximum size of a fetch response in bytes. A single record batch that is larger is still returned."),
+        doc="Maximum size of a fetch response in bytes. A larger record batch is still returned."),
     _fetch("max.partition.fetch.bytes", INT32, "4194304", aliases=("fetch.message.max.bytes",),
-        doc="Maximum bytes of one partition in a fetch response (1 MiB in the Java client). A single record batch that "
-            "is larger is still returned."),
+        doc="Maximum bytes of one partition in a fetch response (1 MiB in the Java client). A larger record batch "
+            "is still returned."),
     _fetch("check.crcs", BOOLEAN, "true", doc="Whether to verify the CRC-32C checksum of each record batch."),
     _group("group.id", apis=(*PARAMS_APIS, *STREAM_APIS), unsupported={"batch": _NO_GROUP, "log": _NO_GROUP},
         changes_results=True,
-        doc="The consumer group whose committed offsets are read, and for which commitAsync and commitSync commit. A "
-            "stream of the data source and a continuous query use it only with `startingOffsets=committed`. Readers do "
-            "not join the group."),
+        doc="Consumer group whose committed offsets are read, and for which commitAsync and commitSync commit. In "
+            "streams and continuous queries, only for `startingOffsets=committed`. Readers do not join the group."),
     _group("auto.offset.reset", STRING, "latest", aliases=("topic.auto.offset.reset",), field="",
         apis=PARAMS_APIS, unsupported={**dict.fromkeys(SOURCE_APIS, _USE_STARTING_OFFSETS), "log": _FROM_START},
         changes_results=True,
-        doc="Where a partition starts that has neither a given nor a committed offset: `earliest`, `latest` or `none`, "
-            "which is an error. Tasks never reset offsets."),
+        doc="Where a partition without a given or a committed offset starts: `earliest`, `latest`, or `none`, which "
+            "is an error."),
     _group("enable.auto.commit", BOOLEAN, "false", aliases=("auto.commit.enable",),
         apis=PARAMS_APIS, unsupported={**dict.fromkeys(SOURCE_APIS, _NO_COMMITS), "log": _NO_COMMITS_OF_LOG},
-        doc="Always false, as in Spark; `true` causes a warning. Only commitAsync and commitSync commit offsets."),
+        doc="Always false. Only commitAsync and commitSync commit offsets."),
 )

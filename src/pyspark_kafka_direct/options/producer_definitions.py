@@ -53,13 +53,13 @@ _sink: Final = partial(ConfigOption, role="produce", apis=SINK_API)
 PRODUCER_OPTIONS: Final = (
     _producer("acks", Enum(("all", "-1", "1", "0")), "all", aliases=("request.required.acks",), field="",
         changes_results=True,
-        doc="Which acknowledgements a write requires: `all` (or `-1`) in-sync replicas, the leader (`1`) or none "
-            "(`0`). `1` and `0` disable idempotence, and records can be lost."),
+        doc="Required acknowledgements: `all` (or `-1`) in-sync replicas, the leader (`1`) or none (`0`). With `1` "
+            "and `0`, records can be lost or written twice."),
     _producer("enable.idempotence", BOOLEAN, "true", changes_results=True,
         doc="Whether a retried request writes no duplicates. Requires acks=all."),
     _producer("compression.type", Enum(("none", "gzip", "snappy", "lz4", "zstd")), "none",
         aliases=("compression.codec",), field="codec",
-        doc="Compression of record batches: `none`, `gzip`, `snappy`, `lz4` or `zstd`."),
+        doc="Compression of record batches."),
     _producer("compression.gzip.level", Integer(-1, 9), doc="Level of gzip. -1 is the default of gzip."),
     _producer("compression.lz4.level", Integer(1, 17), doc="Level of lz4."),
     _producer("compression.zstd.level", _ZSTD_LEVEL, "1", doc="Level of zstd (3 in the Java client)."),
@@ -71,17 +71,15 @@ PRODUCER_OPTIONS: Final = (
         doc="Maximum bytes of unacknowledged records of a task or a log."),
     _producer("max.request.size", _BATCH_BYTES, "1048576",
         aliases=("message.max.bytes",), field="max_request_bytes",
-        doc="Maximum bytes of a request, and of a record before compression. The topic's max.message.bytes is a "
-            "further limit."),
+        doc="Maximum bytes of a request, and of a record before compression."),
     _producer("delivery.timeout.ms", POSITIVE_INT32, "120000", aliases=("message.timeout.ms",),
-        doc="Time in ms after which an unacknowledged record batch fails, and with it its task."),
+        doc="Time in ms after which an unacknowledged record batch fails its task."),
     _producer("max.in.flight.requests.per.connection", POSITIVE_INT32, "5", field="max_in_flight",
-        doc="Maximum requests in flight to one broker, at most 5 with idempotence. The order of records in a partition "
-            "is always kept."),
+        doc="Maximum requests in flight to one broker, at most 5 with idempotence."),
     _producer("partitioner.ignore.keys", BOOLEAN, "false", field="ignore_keys", changes_results=True,
         doc="Whether the choice of a partition ignores the key."),
     _producer("transaction.timeout.ms", POSITIVE_INT32, "60000", apis=SINK_API, unsupported=_NO_TRANSACTIONS_OF_LOG,
-        doc="With `deliveryGuarantee=exactly-once`: brokers abort transactions that stay open for longer, in ms."),
+        doc="With `exactly-once`: time in ms after which brokers abort an open transaction."),
 )
 
 SINK_OPTIONS: Final = (
@@ -89,30 +87,24 @@ SINK_OPTIONS: Final = (
         doc="The topic to write to. It takes precedence over the column `topic`, which is required otherwise."),
     _sink("deliveryGuarantee", Enum(("at-least-once", "exactly-once")), "at-least-once",
         unsupported=dict.fromkeys(READ_APIS, _NO_GUARANTEE_OF_READS),
-        doc="`at-least-once`: rerun tasks write their rows again. `exactly-once`: each batch is written in one "
-            "transaction, and never twice; in a continuous query, each task writes one transaction per epoch."),
+        doc="`exactly-once` writes each batch in one transaction, and never twice. In a continuous query, each task "
+            "writes one transaction per epoch. With `at-least-once`, rerun tasks write their rows again."),
     _sink("transactionalIdPrefix", _NON_EMPTY,
-        doc="Required with `deliveryGuarantee=exactly-once`. A name for this query, which stays the same at every "
-            "start and is unique in the cluster. The transactional id is the prefix followed by `.sink`. A continuous "
-            "query uses the prefix, `.cont.` and the number of the task."),
+        doc="Required with `exactly-once`: a name for this query, which stays the same at every start and is unique "
+            "in the cluster. [Transactional ids](sink.md#permissions) begin with it."),
     _sink("sinkStateTopic", _TOPIC, "pyspark-kafka-direct-sink-state",
-        doc="With `deliveryGuarantee=exactly-once`: the compacted topic that stores the last committed batch of each "
-            "`transactionalIdPrefix`. It is created if it does not exist."),
+        doc="With `exactly-once`: compacted topic with the last committed batch of each `transactionalIdPrefix`. It "
+            "is created if it does not exist."),
     _sink("resetTransactionState", _NON_EMPTY,
-        doc="With `deliveryGuarantee=exactly-once`: the token from an error message, to continue in spite of that "
-            "error. It is valid for that error only."),
+        doc="With `exactly-once`: the token from an error message, to continue in spite of this error."),
     _sink("jobId", _NON_EMPTY,
-        doc="With `deliveryGuarantee=exactly-once`, in a batch query: an id of this write. If the write is submitted "
-            "again, it writes nothing twice. By default, each write has a new id."),
+        doc="With `exactly-once`: an id of a batch write. If the write is submitted again, it writes nothing twice."),
     _sink("stagingLocation", _NON_EMPTY,
-        doc="With `deliveryGuarantee=exactly-once`: where a task stores its output if it is larger than "
-            "`stagingThreshold`: the path or URI of a folder that the driver and the executors share and that pyarrow "
-            "can open. By default, the folder `kafka-direct-staging` in the checkpoint, or else a temporary folder of "
-            "the driver's host, which the executors must share, too."),
+        doc="With `exactly-once`: folder for output of a task above `stagingThreshold`. It is a path or URI that "
+            "the driver and the executors share. See [where rows wait](sink.md#where-rows-wait)."),
     _sink("stagingThreshold", INT64, "262144",
-        doc="With `deliveryGuarantee=exactly-once`: up to this size in bytes, the output of a task is sent through the "
-            "driver; see `spark.driver.maxResultSize`."),
+        doc="With `exactly-once`: size in bytes up to which the output of a task is sent through the driver."),
     _sink("stampBatch", BOOLEAN, "false",
-        doc="Whether to add headers with the query, batch, partition and attempt that wrote a record. They cannot be "
-            "used to remove duplicates, because a rerun may distribute rows differently."),
+        doc="Whether to add headers with the query, batch, partition and attempt that wrote a record. They do not "
+            "identify duplicates."),
 )

@@ -68,21 +68,20 @@ REGISTRY_OPTIONS: Final = (
             "fails, the next one is used."),
     _registry("schema.registry.basic.auth.credentials.source", Enum(("USER_INFO", "URL", "SASL_INHERIT")),
         aliases=("basic.auth.credentials.source",),
-        doc="Where user and password of the registry are: `USER_INFO` (default, if the next option is given), `URL` "
-            "for `https://user:password@host`, or `SASL_INHERIT` for those of the brokers."),
+        doc="Where user and password of the registry are: in the next option (`USER_INFO`), in the URL (`URL`), or "
+            "those of the brokers (`SASL_INHERIT`)."),
     _registry("schema.registry.basic.auth.user.info", SECRET, aliases=("basic.auth.user.info",),
         doc="`user:password` for the registry."),
     _registry("schema.registry.bearer.auth.credentials.source",
         Enum(("STATIC_TOKEN", "OAUTHBEARER", "SASL_OAUTHBEARER_INHERIT")),
         aliases=("bearer.auth.credentials.source",),
-        doc="Where tokens for the registry are from: `STATIC_TOKEN` (default, if `schema.registry.bearer.auth.token` "
-            "is given), `OAUTHBEARER` (default, if an endpoint is given), or `SASL_OAUTHBEARER_INHERIT` for those of "
-            "the brokers."),
+        doc="Where tokens for the registry are from: the next option (`STATIC_TOKEN`), the endpoint "
+            "(`OAUTHBEARER`), or those of the brokers (`SASL_OAUTHBEARER_INHERIT`)."),
     _registry("schema.registry.bearer.auth.token", SECRET, aliases=("bearer.auth.token",),
         doc="A token for the registry."),
     _registry("schema.registry.bearer.auth.issuer.endpoint.url", aliases=("bearer.auth.issuer.endpoint.url",),
-        doc="URL to fetch tokens for the registry from. The limits of `kafka.sasl.oauthbearer.token.endpoint.url` "
-            "apply."),
+        doc="URL to fetch tokens for the registry from. It is allowed as "
+            "`kafka.sasl.oauthbearer.token.endpoint.url` is."),
     _registry("schema.registry.bearer.auth.client.id", aliases=("bearer.auth.client.id",),
         doc="Client id for this endpoint."),
     _registry("schema.registry.bearer.auth.client.secret", SECRET, aliases=("bearer.auth.client.secret",),
@@ -90,13 +89,13 @@ REGISTRY_OPTIONS: Final = (
     _registry("schema.registry.bearer.auth.scope", aliases=("bearer.auth.scope",),
         doc="Scope to request from this endpoint."),
     _registry("schema.registry.bearer.auth.logical.cluster", aliases=("bearer.auth.logical.cluster",),
-        doc="Logical cluster of the registry in Confluent Cloud, which is sent with tokens."),
+        doc="Logical cluster of the registry in Confluent Cloud."),
     _registry("schema.registry.bearer.auth.identity.pool.id", aliases=("bearer.auth.identity.pool.id",),
-        doc="Identity pool in Confluent Cloud, which is sent with tokens."),
+        doc="Identity pool in Confluent Cloud."),
     _registry("schema.registry.http.read.timeout.ms", POSITIVE_INT32, "10000",
-        doc="Timeout of one request to one registry, its connection included, in ms."),
+        doc="Timeout of one request, in ms."),
     _registry("schema.registry.api.timeout.ms", POSITIVE_INT32, "60000",
-        doc="Timeout of an operation with all its retries on all registries, in ms."),
+        doc="Timeout of an operation with all its retries, in ms."),
     _registry("schema.registry.retries.wait.ms", INT64, "100", doc="Delay before the first retry, in ms."),
     _registry("schema.registry.retries.max.wait.ms", INT64, "1000",
         doc="Upper limit of the growing delay between retries, in ms."),
@@ -106,37 +105,31 @@ REGISTRY_OPTIONS: Final = (
 SUBJECT_OPTIONS: Final = (
     _registry("keySubject", _SUBJECT, verbatim=True, doc="The same as `valueSubject`, for keys."),
     _registry("valueSubject", _SUBJECT, verbatim=True,
-        doc="Subject of the registry with the schema to read or write values with. By default, it follows from "
-            "`valueSubjectNameStrategy`."),
+        doc="Subject of the schema in the registry. By default, it follows from `valueSubjectNameStrategy`."),
     _registry("keySubjectNameStrategy", _STRATEGY, "topic", doc="The same as `valueSubjectNameStrategy`, for keys."),
     _registry("valueSubjectNameStrategy", _STRATEGY, "topic",
-        doc="Name of the subject: `topic` (`orders-value`), `record` (the full name of the record in `valueSchema`, "
-            "or of the message, or the title of the JSON Schema) or `topic-record` (both, with `-` between them)."),
+        doc="Name of the subject: `topic` (`orders-value`), `record` (the full name of the record or message, or "
+            "the title of the JSON Schema) or `topic-record` (`orders-` and this name)."),
     _registry("keySchemaVersion", _VERSION, LATEST_VERSION, doc="The same as `valueSchemaVersion`, for keys."),
     _registry("valueSchemaVersion", _VERSION, LATEST_VERSION,
         doc="Version of the subject: `latest` when the query is planned, or a number."),
     _schema_id("keySchemaId", _SCHEMA_ID, doc="The same as `valueSchemaId`, for keys."),
     _schema_id("valueSchemaId", _SCHEMA_ID,
-        doc="Without a registry: the id, or the GUID, of the schema in `valueSchema`, which all values are written "
-            "with. It is where `valueFraming` says, `confluent` by default. Values with another id are malformed. Only "
-            "for Avro and Protobuf."),
+        doc="The id or the GUID of `valueSchema`, to read values [without a "
+            "registry](schema-registry.md#one-schema-id-without-a-registry)."),
     _registry("keyFraming", _FRAMING, doc="The same as `valueFraming`, for keys."),
     _registry("valueFraming", _FRAMING,
-        doc="Where the schema id of a value is: `confluent` (in front of it; the default with `schema.registry.url`), "
-            "`header` (in the header `__value_schema_id`, else in front of it), `single-object` (Avro's own "
-            "fingerprint of `valueSchema` is in front of it), or `none` (the default without a registry: the values "
-            "are written with the schema that they are read with). Without a registry, `confluent` and `header` need "
-            "`valueSchemaId`. For JSON, the default is `none` unless the fields are those of the "
-            "registry, `single-object` is not possible, and a read needs neither."),
+        doc="Where the [schema id](schema-registry.md#where-the-schema-id-of-a-value-is) of a value is. With a "
+            "registry or `valueSchemaId`, the default is `confluent`, otherwise `none`. For JSON, it is `none` unless "
+            "the registry has the fields."),
     _written("auto.register.schemas", BOOLEAN, "false",
-        doc="Whether to register the schema that is written with in the subject: that of `valueSchema`, or else, "
-            "with Avro, that of the column's type (`true` in Confluent's serializers)."),
+        doc="Whether a write [registers](schema-registry.md#write-with-a-registry) its schema (`true` in "
+            "Confluent's serializers)."),
     _written("use.latest.version", BOOLEAN,
-        doc="Whether to write with the latest schema of the subject, or with `valueSchemaVersion`. The default is "
-            "`true`, unless `valueSchema` or `auto.register.schemas` is given (`false` in Confluent's serializers). "
-            "With `false` and Avro, the schema of the column's type has to be in the subject."),
+        doc="Whether to write with the [latest schema](schema-registry.md#write-with-a-registry) of the subject "
+            "(`false` in Confluent's serializers). The default is `true`, unless `valueSchema` or "
+            "`auto.register.schemas` is given."),
     _registry("schemaEvolutionMode", Enum(("none", "restart")), "none", apis=SOURCE_APIS,
-        doc="What to do if a writer's schema has fields or values, such as symbols of an enum, that the schema of the "
-            "query lacks: `none` ignores the fields, and reads the values by the rules of the format. `restart` fails "
-            "the query, so that it can be started again with the new version."),
+        doc="What to do [when schemas change](schema-registry.md#when-schemas-change): `none` ignores new fields. "
+            "`restart` fails the query, so that it can be started with the new version."),
 )

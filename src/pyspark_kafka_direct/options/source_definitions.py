@@ -137,50 +137,44 @@ def _gain(name: str) -> tuple[SourceKey, ...]:
 # fmt: off
 SOURCE_OPTIONS: Final = (
     _select("assign", JSON,
-        doc='Topic-partitions to read: `{"topicA":[0,1],"topicB":[2]}`. Exactly one of `assign`, `subscribe` and '
-            "`subscribePattern` must be given."),
+        doc='Topic-partitions to read: `{"topicA":[0,1],"topicB":[2]}`. Give exactly one of `assign`, `subscribe` '
+            "and `subscribePattern`."),
     _select("subscribe", doc="Topics to read, separated by commas."),
     _select("subscribePattern", verbatim=True,
-        doc="Java regular expression for the topics to read. It matches any part of a name; use `^` and `$` for the "
+        doc="Java regular expression for the topics to read. It matches any part of a name: use `^` and `$` for the "
             "whole name. Internal topics are never read."),
     _start("startingOffsets", POSITION, "latest", api_defaults={"batch": "earliest"}, apis=SOURCE_APIS,
-        doc="First offsets: `earliest`, or `latest` or `committed` (not in a batch), or JSON with every assigned "
-            'partition, `{"topicA":{"0":23,"1":-2}}` (-2 is earliest, -1 is latest), or with a whole topic, '
-            '`{"topicA":"earliest"}`. Also a time, `-1h` or `2026-11-28T06:00Z`, `last 1000` or `now`, and `"*"` for '
-            "the rest in JSON: see [positions](positions.md). A stream uses it only for the first start of a query, "
-            "and a planned first batch keeps its start if the option changes. It reads new partitions from their "
-            "start. `committed` starts at the offsets that the group in `commitGroupId` or `kafka.group.id` has "
-            "committed."),
+        doc="Where to start: a [position](positions.md) such as `earliest`, `latest`, `-1h` or `last 1000`, or "
+            "JSON. A batch cannot start at `latest`. A stream can also start at `committed`: the offsets of the group "
+            "in `commitGroupId` or `kafka.group.id`. It uses the option only for its first start, and reads new "
+            "partitions from their start."),
     _end("endingOffsets", POSITION, "latest",
-        doc="Offsets to stop before: `latest`, or JSON as in `startingOffsets` (-1 is latest). Also a time or `now`: "
-            "see [positions](positions.md)."),
+        doc="Where to stop: a [position](positions.md) such as `latest`, or JSON."),
     _start("startingTimestamp", TIMESTAMP, field="",
-        doc="Milliseconds since 1970, or a time such as `2026-11-28T06:00Z` or `-1h`. Each partition starts at its "
-            "first record with this timestamp or a later one. Takes precedence over the next two options and "
+        doc="A time such as `2026-11-28T06:00Z` or `-1h`, or milliseconds since 1970. Each partition starts at its "
+            "first record with this or a later timestamp. Takes precedence over the next two options and "
             "`startingOffsets`."),
     _start("startingOffsetsByTimestamp", JSON,
-        doc='The same for each partition: `{"topicA":{"0":1700000000000}}`, with `"*"` for the rest. Takes precedence '
-            "over `startingOffsets`."),
+        doc='Starting times by partition: `{"topicA":{"0":1700000000000,"*":"-1h"}}`. Takes precedence over '
+            "`startingOffsets`."),
     _start("startingOffsetsByTimestampStrategy", Enum(("error", "latest")), "error",
-        doc="What to do if all records of a partition are older than the starting time: `error`, or `latest` to start "
-            "at its end. The default of a time before now, such as `-1h`, and of a time in `startingOffsets` is "
+        doc="What to do if all records of a partition are older than the starting time: `error` fails, `latest` "
+            "starts at its end. For a time before now, such as `-1h`, and a time in `startingOffsets`, the default is "
             "`latest`."),
     _end("endingTimestamp", TIMESTAMP, unsupported=_NO_END_IGNORED,
-        doc="Milliseconds since 1970, or a time such as `2026-11-28T06:00Z` or `-1h`. Each partition stops before its "
-            "first record with this timestamp or a later one, or at its latest offset if there is none. Takes "
-            "precedence over the next option and `endingOffsets`."),
-    _end("endingOffsetsByTimestamp", JSON, doc="The same for each partition. Takes precedence over `endingOffsets`."),
+        doc="A time, as in `startingTimestamp`. Each partition stops before its first record with this or a later "
+            "timestamp, or at its end. Takes precedence over the next option and `endingOffsets`."),
+    _end("endingOffsetsByTimestamp", JSON, doc="Ending times by partition. Takes precedence over `endingOffsets`."),
     _end("offsetRanges", JSON, defined_by_spark=False, field="",
-        doc='The exact ranges to read: `[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]`. A partition can '
-            'have several ranges. With `"topicId"`, reading from a topic with another id is data loss. Cannot be '
-            "combined with other options that select topics or offsets."),
+        doc='The exact ranges to read: `[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]`. A partition '
+            'can have several ranges. With `"topicId"` in a range, it is data loss if the topic was recreated.'),
     _spark("failOnDataLoss", BOOLEAN, "true", role="fetch", apis=READ_APIS, unsupported=_LOG_RESUMES,
-        doc="Whether to fail if requested records are lost (expired, or the topic was deleted or recreated). `false` "
-            "logs a warning and reads the remaining records."),
+        doc="Whether to fail if requested records are [lost](structured-streaming.md#when-records-are-gone). "
+            "`false` logs a warning and reads the remaining records."),
     _group("commitGroupId", _GROUP_NAME,
         unsupported={**_NO_BATCHES, **_in_params("commitAsync and commitSync commit offsets for group.id")},
-        doc="Consumer group to commit the next offsets for after each completed micro-batch or epoch, so that lag "
-            "monitoring tools show the query. A failed commit only causes a warning. Use a separate group for each "
+        doc="Consumer group for which each completed micro-batch or epoch commits its offsets, so that [lag "
+            "tools](monitoring.md#lag-for-other-tools-commitgroupid) show the query. Use a separate group for each "
             "query."),
     _group("committedOffsetsFallback", Enum(("error", "earliest", "latest")), "error",
         unsupported={
@@ -188,86 +182,68 @@ SOURCE_OPTIONS: Final = (
             **_in_params("set auto.offset.reset instead"),
             "direct": UnsupportedPolicy("set auto.offset.reset instead", reject=True),
         },
-        doc="With `startingOffsets=committed`: where partitions without a committed offset start: `earliest`, `latest` "
-            "or `error`."),
+        doc="With `startingOffsets=committed`: where a partition without a committed offset starts. `error` fails."),
     _spark("minPartitions", POSITIVE_INT32, apis=RANGE_APIS, unsupported=_ONE_TASK,
-        doc="Approximate minimum number of tasks. Large offset ranges are split accordingly."),
+        doc="Approximate minimum number of tasks. Large offset ranges are divided."),
     _spark("maxRecordsPerPartition", POSITIVE_INT64, apis=RANGE_APIS, unsupported=_ONE_TASK,
         doc="Maximum number of offsets of a task."),
+    # Bytes of headers count three times, plus 12 bytes each. The default is 128 times the default of a topic's
+    # max.message.bytes, and fits into Spark's smallest memory overhead of an executor (384 MiB).
     _fetch("maxRecordBatchBytes", POSITIVE_INT32, "134217728", apis=FETCH_APIS,
-        doc="Maximum size in bytes of a decompressed record batch, and of a record; a larger one fails the query. If "
-            "headers are read, their bytes count three times, plus 12 bytes for each header. The default, 128 MiB, is "
-            "128 times the default of a topic's `max.message.bytes`, which limits the compressed batch, and fits into "
-            "Spark's smallest memory overhead of an executor (384 MiB). Raise it for topics with larger records. Lower "
-            "it if Python workers have little memory: beside its fetch responses, a task needs a few MiB and the size "
-            "of its largest record."),
+        doc="Maximum size in bytes of a decompressed record batch, and of a record (128 MiB). A larger one fails "
+            "the query. Raise it for larger records, or lower it if Python workers have little memory."),
     _spark("includeHeaders", BOOLEAN, "false", unsupported=_in_params("records always have their headers"),
         doc="Whether to add the column `headers`."),
     _written_payload("keyFormat", _FORMAT, "binary", doc="The same as `valueFormat`, for keys."),
     _written_payload("valueFormat", _FORMAT, "binary",
-        doc="What values contain; see docs/formats.md. Strings are not checked for UTF-8, as in a cast. "
-            "`module:factory` is a decoder of your own. For batches and streams, it must be listed in "
-            "`PYSPARK_KAFKA_DIRECT_PAYLOAD_DECODERS` in the environment of the driver. A write encodes values as Avro "
-            "with `avro`, as Protobuf with `protobuf`, and as JSON with schema ids with `json` and `valueFraming`; "
-            "otherwise, the type of the column says how they are written."),
+        doc="What values contain: see [formats](formats.md). `module:factory` is [your own "
+            "decoder](formats.md#your-own-decoder). A write encodes values in this format, or by the type of the "
+            "column."),
     _written_payload("keySchema", doc="The same as `valueSchema`, for keys."),
     _written_payload("valueSchema",
-        doc="With `valueFormat=json`: the fields to decode, as DDL (`origin string, dep_delay double`), or `variant` "
-            "for any JSON; in a write with schema ids, the JSON Schema. With `module:factory`: fields, or any type. "
-            "Not needed if `.schema()` is called, which then defines all columns, or if a registry has the JSON "
-            "Schema. With `valueFormat=avro`: the Avro schema of the values, which is JSON. With "
-            "`valueFormat=protobuf`: the text of a `.proto` file, or a set of descriptors in base64. `.schema()` may "
-            "select fields of both. A write as Avro or Protobuf needs it unless a registry has the schema."),
+        doc="The schema of the values: fields as DDL for JSON (`origin string, dep_delay double`) or `variant`, an "
+            "Avro schema, or the text of a `.proto` file. A [registry](schema-registry.md) can have it instead. "
+            "`.schema()` selects fields of it, and replaces it for JSON. See [JSON](typed-json.md), [Avro](avro.md) "
+            "and [Protobuf](protobuf.md)."),
     _written_payload("keyMessage", doc="The same as `valueMessage`, for keys."),
     _written_payload("valueMessage",
-        doc="With `valueFormat=protobuf`: the full name of the message type, such as `flights.Flight`. The default is "
-            "the first message type of the schema."),
+        doc="With `valueFormat=protobuf`: the full name of the message, such as `flights.Flight`. By default, the "
+            "first message of the schema."),
     _written_payload("keyCharset", Enum(CHARSETS), doc="The same as `valueCharset`, for keys."),
     _written_payload("valueCharset", Enum(CHARSETS),
-        doc="With `valueFormat=string`: the charset of the values, which is one of those of Spark's `decode` and "
-            "`encode`. Values that are not valid in it are malformed. By default, a read does not check the bytes, "
-            "and a write is in UTF-8."),
+        doc="With `valueFormat=string`: the [charset](formats.md#strings-in-a-charset) of the values. By default, a "
+            "read does not check the bytes, and a write is in UTF-8."),
     _payload("mode", Enum(("PERMISSIVE", "DROPMALFORMED", "FAILFAST")),
-        doc="What to do with malformed JSON, Avro, Protobuf, or strings in a charset: `PERMISSIVE` reads the fields "
-            "that cannot be decoded as null, as Spark's `from_json`. `DROPMALFORMED` drops the record and logs the "
-            "number of dropped records. `FAILFAST` fails the query, and names topic, partition, offset and reason. "
-            "The default is `FAILFAST` if a format is `avro` or `protobuf`, as in Spark's `from_avro`, or if a "
-            "charset is given, and `PERMISSIVE` otherwise."),
+        doc="What to do with [malformed](formats.md#malformed-records) keys and values: `PERMISSIVE` reads null, "
+            "`DROPMALFORMED` drops the record, and `FAILFAST` fails the query. The default is `FAILFAST` with Avro, "
+            "Protobuf and charsets, and `PERMISSIVE` otherwise."),
     _payload("columnNameOfCorruptRecord", Text(pattern=re.compile(r".+", re.DOTALL), expected="the name of a field"),
         DEFAULT_CORRUPT_RECORD, verbatim=True,
-        doc="Name of the field of the struct that contains malformed JSON, Avro or Protobuf, if the schema has such a "
-            "field: the text of JSON if the field is a `string`, or the bytes if it is `binary`. Requires "
-            "`mode=PERMISSIVE`."),
+        doc="With `mode=PERMISSIVE`: name of the field for [malformed](formats.md#malformed-records) bytes, if the "
+            "schema has this field."),
     _payload("emit.default.values", BOOLEAN, "false",
-        doc="With `keyFormat` or `valueFormat=protobuf`, as in Spark's `from_protobuf`: whether a field of `proto3` "
-            "without presence that is missing is 0, `false`, empty, or the first value of its enum, and not null. It "
-            "does not change messages, and fields of a `oneof` or with the label `optional`."),
+        doc="With `valueFormat=protobuf`: whether a missing field without presence has its default value (0, "
+            "`false`, empty), instead of null."),
     _source("pushDownFilters", BOOLEAN, "false", apis=("batch",), unsupported=_FILTER_IN_FUNCTION,
         doc="Whether filters on `partition`, `offset` and `timestamp` restrict the offsets that are read. Requires "
-            "`spark.sql.python.filterPushdown.enabled=true`. Call `load()` for each query: Spark plans each `load()` "
-            "once, so another filter on the same DataFrame would silently return the rows of the first filter."),
+            "`spark.sql.python.filterPushdown.enabled=true`. Call `load()` for each query: another filter on the same "
+            "DataFrame would return the rows of the first filter."),
     _fetch("kafkaConsumer.pollTimeoutMs", POSITIVE_INT64, "120000", field="poll_timeout_ms",
         apis=(*RANGE_APIS, *PARAMS_APIS), api_defaults=dict.fromkeys(PARAMS_APIS), unsupported=_WAITS_UNTIL_STOP,
         defined_by_spark=True,
-        doc="How long a task waits for records that must exist. It does not limit the time in which brokers confirm a "
-            "data loss, at least 5 s."),
+        doc="How long a task waits for records that must exist."),
     _spark("fetchOffset.numRetries", POSITIVE_INT32, field="offset_fetch_attempts", unsupported=_USE_API_TIMEOUT,
-        doc="Maximum attempts to fetch offsets. By default, attempts are limited by `kafka.default.api.timeout.ms` "
-            "(60 s), which covers the restart of a broker; Spark's own source fails after 3 attempts. In a stream, "
-            "also the number of responses (3 by default) that must confirm that a partition was deleted or that its "
-            "end offset decreased. Attempts that end with evidence of a data loss are not counted until brokers have "
-            "confirmed it, at least 5 s."),
+        doc="Maximum attempts to fetch offsets. By default, `kafka.default.api.timeout.ms` limits them. In a "
+            "stream, also the number of responses (3 by default) that must confirm that a partition was deleted or "
+            "that its end became lower."),
     _spark("fetchOffset.retryIntervalMs", INT64, field="offset_fetch_retry_interval_ms", unsupported=_USE_API_TIMEOUT,
-        doc="Delay between two attempts. By default, it grows from `kafka.retry.backoff.ms`, and is one second while a "
-            "loss is being confirmed. While brokers contradict each other, it is at least 0.3 s."),
+        doc="Delay between two attempts. By default, it grows from `kafka.retry.backoff.ms`."),
     _source("oauthTokenProvider", Enum(get_args(TokenVendor), FACTORY), role="connect", apis=APIS,
-        doc="Source of OAUTHBEARER tokens: `msk` (Amazon MSK with IAM), `azure` (Event Hubs), `gcp` (Google Cloud), or "
-            "`module:factory` that returns a provider. A factory is imported on the driver and the executors, and must "
-            "be listed in `PYSPARK_KAFKA_DIRECT_TOKEN_PROVIDERS` in the environment of the driver."),
+        doc="Source of OAUTHBEARER tokens: `msk` (Amazon MSK with IAM), `azure` (Event Hubs), `gcp` (Google Cloud), "
+            "or [your own](security.md#tokens-from-python)."),
     _fetch("rackEnvironmentVariable", _RACK_VARIABLE, apis=(*RANGE_APIS, *PARAMS_APIS), unsupported=_FROM_LEADERS,
-        doc="Environment variable with the rack of an executor, to fetch from the closest replica (KIP-392). The value "
-            "is sent to the brokers, so it must be at most 64 letters, digits and `._-`, and the name must not look "
-            "like that of a secret."),
+        doc="Environment variable with the rack of an executor, to fetch from the closest replica (KIP-392). The "
+            "brokers receive its value."),
     _group("groupIdPrefix", apis=(), defined_by_spark=True,
         unsupported=dict.fromkeys(READ_APIS, UnsupportedPolicy(NO_GROUP_REASON)),
     ),
@@ -275,28 +251,26 @@ SOURCE_OPTIONS: Final = (
 
 BATCH_LIMIT_OPTIONS: Final = (
     _limit("maxOffsetsPerTrigger", POSITIVE_INT64, defined_by_spark=True,
-        doc="Approximate maximum number of offsets in a micro-batch, divided over the partitions in proportion to "
-            "their backlog; a partition with a very small backlog gets one more."),
+        doc="Approximate maximum number of offsets in a micro-batch. Partitions with a larger backlog get more of "
+            "them."),
     _limit("maxBytesPerTrigger", POSITIVE_INT64,
-        doc="Approximate maximum size of a micro-batch in bytes as stored by the brokers, that is, compressed. It is "
-            "estimated before each micro-batch from a sample of the partitions with the largest backlog."),
+        doc="Approximate maximum size of a micro-batch in bytes, as compressed by the brokers. It is estimated from "
+            "a sample."),
     _limit("minOffsetsPerTrigger", POSITIVE_INT64, defined_by_spark=True,
-        doc="Minimum number of offsets before a micro-batch starts. Not applied with `Trigger.AvailableNow`, which "
-            "reads all remaining records."),
+        doc="Minimum number of offsets before a micro-batch starts. `Trigger.AvailableNow` ignores it."),
     _limit("maxTriggerDelay", DURATION, "15m", defined_by_spark=True,
-        doc="Maximum time that `minOffsetsPerTrigger` delays a micro-batch after the last one: an integer and `ms`, "
-            "`s`, `m`, `h` or `d`."),
+        doc="Maximum time that `minOffsetsPerTrigger` delays a micro-batch: an integer and `ms`, `s`, `m`, `h` or "
+            "`d`."),
     _limit("backpressure", BOOLEAN, "false", field="",
-        doc="Whether to limit micro-batches to the offsets that can be processed within the trigger interval (1 s if "
-            "there is none), according to the measured rate of previous batches; see docs/monitoring.md. Requires "
-            "`pyspark_kafka_direct.enable(spark)`. `maxOffsetsPerTrigger` still applies."),
+        doc="Whether to limit micro-batches to what the query can process in a trigger interval: see "
+            "[backpressure](monitoring.md#backpressure). Requires `pyspark_kafka_direct.enable(spark)`."),
     _limit("backpressureInitialRate", POSITIVE_INT64,
-        doc="Offsets per second until two micro-batches are measured. By default, these are not limited."),
+        doc="Offsets per second until two micro-batches are measured. By default, there is no limit until then."),
     _limit("backpressureMinRate", POSITIVE_INT64, "100", doc="Minimum of the estimated rate, in offsets per second."),
     _limit("backpressureProportional", NUMBER, "1.0", apis=("stream", "direct"), source_keys=_gain("proportional"),
-        doc="Weight of the difference between the last and the measured rate, as in Spark Streaming's PID controller."),
+        doc="Weight of the difference between the last rate and the measured one."),
     _limit("backpressureIntegral", NUMBER, "0.2", apis=("stream", "direct"), source_keys=_gain("integral"),
         doc="Weight of the backlog that accumulates while micro-batches start late."),
     _limit("backpressureDerived", NUMBER, "0.0", apis=("stream", "direct"), source_keys=_gain("derived"),
-        doc="Weight of the change of that difference."),
+        doc="Weight of the change of this difference."),
 )

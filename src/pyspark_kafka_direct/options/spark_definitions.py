@@ -64,19 +64,18 @@ SPARK_OPTIONS: Final = (
     _variable("PYSPARK_KAFKA_DIRECT_LOG_LEVEL", Enum(("DEBUG", "INFO", "WARNING", "ERROR")), role="fetch",
         doc="The lowest level that planners and tasks log, `WARNING` by default."),
     _variable(TOKEN_URLS_VARIABLE, LIST, role="connect",
-        doc="On the driver: the only URLs that `sasl.oauthbearer.token.endpoint.url` may have, separated by commas. A "
-            "`file:` URL, or an `http:` URL of another host, must be listed, and the files of "
-            "`sasl.oauthbearer.assertion.*` as `file:` URLs; see docs/security.md."),
+        doc="The only URLs that `sasl.oauthbearer.token.endpoint.url` may have. `file:` URLs, `http:` URLs of another "
+            "host, and the files of `sasl.oauthbearer.assertion.*` as `file:` URLs must be listed: see "
+            "[tokens](security.md#tokens-from-an-endpoint)."),
     _variable(TOKEN_PROVIDERS_VARIABLE, LIST, role="connect",
-        doc="On the driver: the functions that `oauthTokenProvider` may name, each `module:factory`, separated by "
-            "commas. Without it, functions are rejected; see docs/security.md."),
+        doc="Functions that `oauthTokenProvider` may name, as [`module:factory`](security.md#tokens-from-python)."),
     _variable(TOKEN_HOSTS_VARIABLE, LIST, role="connect",
-        doc="On the driver: hosts that may receive the tokens of `msk` and `gcp`, beside those of the services, "
-            "separated by commas. `*.example.com` allows all hosts of a domain; see docs/security.md."),
+        doc="Further hosts that may receive the tokens of `msk` and `gcp`. `*.example.com` allows [all hosts of a "
+            "domain](security.md#hosts-that-receive-tokens-of-amazon-and-google)."),
     _variable(AWS_IDENTITIES_VARIABLE, LIST, role="connect",
-        doc="On the driver: the only roles and profiles that `awsRoleArn` and `awsProfileName` may have, separated by "
-            "commas. By default, all; see docs/security.md."),
+        doc="The only roles and profiles that `awsRoleArn` and `awsProfileName` may have. By default, all: see "
+            "[Amazon MSK](security.md#amazon-msk-with-iam)."),
     _variable(PAYLOAD_DECODERS_VARIABLE, LIST, role="plan",
-        doc="On the driver: the decoders that `keyFormat` and `valueFormat` of batches and streams may name, each "
-            "`module:factory`, separated by commas; see docs/security.md."),
+        doc="Decoders that `keyFormat` and `valueFormat` of batches and streams may name, as "
+            "[`module:factory`](formats.md#your-own-decoder)."),
 )

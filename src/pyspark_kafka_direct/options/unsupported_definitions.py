@@ -213,13 +213,13 @@ _IGNORED: Final = (
 def _serde_options(part: str) -> tuple[ConfigOption, ConfigOption]:
     """Return ``key.deserializer`` and ``key.serializer``, or those of values."""
     decode = UnsupportedPolicy(
-        f"{part}s are binary; set {part}Format, or decode them with DataFrame operations, for example "
-        f"{part}.cast('string')",
+        "keys and values are binary; set keyFormat and valueFormat, or decode them with DataFrame operations, for "
+        "example value.cast('string')",
         reject=True,
     )
     pass_decoder = UnsupportedPolicy(
-        f"Java deserializers cannot run here; remove it. Keys and values are bytes unless you pass a Python function "
-        f"as {part}Decoder, for example {part}Decoder=bytes.decode for strings",
+        "Java deserializers cannot run here; remove it. Keys and values are bytes unless you pass Python functions as "
+        "keyDecoder and valueDecoder, for example bytes.decode for strings",
         reject=True,
         accepted_values=_byte_array_classes("Deserializer"),
     )
@@ -228,7 +228,7 @@ def _serde_options(part: str) -> tuple[ConfigOption, ConfigOption]:
         "set keyFormat and valueFormat",
         reject=True,
     )
-    bytes_of_log = UnsupportedPolicy(f"the {part}s of a log are bytes", reject=True)
+    bytes_of_log = UnsupportedPolicy("the keys and values of a log are bytes", reject=True)
     deserializer = ConfigOption(
         f"{part}.deserializer",
         role="fetch",
@@ -237,7 +237,8 @@ def _serde_options(part: str) -> tuple[ConfigOption, ConfigOption]:
         unsupported={
             **dict.fromkeys(RANGE_APIS, decode),
             "continuous": UnsupportedPolicy(
-                f"{part}s are binary; set {part}Format, or decode them in the function of the query", reject=True
+                "keys and values are binary; set keyFormat and valueFormat, or decode them in the query's function",
+                reject=True,
             ),
             **dict.fromkeys(PARAMS_APIS, pass_decoder),
             "log": replace(bytes_of_log, accepted_values=_byte_array_classes("Deserializer")),

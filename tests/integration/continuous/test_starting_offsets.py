@@ -230,8 +230,8 @@ def test_an_immediate_stop(queries: Queries, make_topic: MakeTopic) -> None:
         ({"subscribe": "t", "kafka.auto.offset.reset": "earliest"}, "set startingOffsets"),
         ({"subscribe": "t", "kafka.enable.auto.commit": "true"}, "reads commit no offsets"),
         ({"subscribe": "t", "kafka.interceptor.classes": "x"}, "interceptors"),
-        ({"subscribe": "t", "kafka.key.deserializer": "x"}, "decode them in the function of the query"),
-        ({"subscribe": "t", "kafka.value.deserializer": "x"}, "decode them in the function of the query"),
+        ({"subscribe": "t", "kafka.key.deserializer": "x"}, "decode them in the query's function"),
+        ({"subscribe": "t", "kafka.value.deserializer": "x"}, "decode them in the query's function"),
         ({"subscribe": "t", "startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
     ],
 )

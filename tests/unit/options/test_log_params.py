@@ -83,8 +83,8 @@ def test_values_that_kafka_connect_sets_cause_no_warning() -> None:
     [
         ("transactional.id", "t", "a log writes without transactions, and an offset store configures its own"),
         ("auto.offset.reset", "latest", "a log is always read from its start"),
-        ("key.serializer", f"{JAVA}StringSerializer", "the keys of a log are bytes"),
-        ("value.deserializer", f"{JAVA}StringDeserializer", "the values of a log are bytes"),
+        ("key.serializer", f"{JAVA}StringSerializer", "the keys and values of a log are bytes"),
+        ("value.deserializer", f"{JAVA}StringDeserializer", "the keys and values of a log are bytes"),
         ("interceptor.classes", "x.Y", "Java interceptors cannot run here"),
         ("failOnDataLoss", "true", "a log resumes at the next available record"),
         ("startingOffsets", "latest", "it is a data source option and does not apply to a log"),
@@ -155,4 +155,4 @@ def test_the_documentation_names_a_log() -> None:
     assert any(line.startswith("| *`maxRecordBatchBytes`* | reading, log | integer | `134217728` |") for line in lines)
     reason = "a log writes without transactions, and an offset store configures its own"
     assert f"- `transactional.id` (log): {reason}." in lines
-    assert "- `group.id` (batch, log): records are read by partition and offset, without a consumer group." in lines
+    assert f"- `transaction.two.phase.commit.enable` (log): {reason}. Accepted: `false`." in lines

@@ -138,14 +138,21 @@ def test_it_is_documented_for_every_api() -> None:
         f"| `teapot.brew.ms` | stream, rdd | duration | `100`, rdd `7` | {doc} |",
         f"| `spark.streaming.teapot` (in s) | rdd | duration | `7` | {doc} |",
         "| `TEAPOT` |  | How long tea is brewed. |",
+    ]
+
+
+def test_the_documentation_lists_options_that_no_api_applies() -> None:
+    added = added_lines(dataclasses.replace(OPTION, apis=(), source_keys=OPTION.source_keys[:2]))
+    assert added == [
         "- `teapot.brew.ms` (batch): a batch has no time for tea.",
-        "- `teapot.brew.ms` (continuous, direct, sink, log): tea is for streams.",
+        "- `teapot.brew.ms` (stream, continuous, direct, rdd, sink, log): tea is for streams.",
     ]
 
 
 def test_the_documentation_omits_the_common_policy_of_read_options() -> None:
     unsupported = {**dict.fromkeys(APIS, READS_ONLY), "batch": OPTION.unsupported["batch"]}
-    rows = [line for line in added_lines(dataclasses.replace(OPTION, unsupported=unsupported)) if "(batch)" in line]
+    option = dataclasses.replace(OPTION, apis=(), unsupported=unsupported)
+    rows = [line for line in added_lines(option) if line.startswith("- ")]
     assert rows == ["- `teapot.brew.ms` (batch): a batch has no time for tea."]
     assert READS_ONLY.reason not in pages()["options.md"]
     (warning,) = parse("sink", ConfigSource.OPTION, "kafka.fetch.min.bytes", "5").warnings
@@ -168,10 +175,7 @@ def test_a_new_data_source_option() -> None:
         unsupported=dict.fromkeys(APIS, UnsupportedPolicy("only streams drink")),
     )
     table = OptionTable((*OPTION_TABLE.options, tea_leaves))
-    assert added_lines(tea_leaves) == [
-        "| *`teaLeaves`* | stream | `green`, `black` | `green` | Which. |",
-        "- `teaLeaves` (batch, continuous, direct, rdd, sink, log): only streams drink.",
-    ]
+    assert added_lines(tea_leaves) == ["| *`teaLeaves`* | stream | `green`, `black` | `green` | Which. |"]
     with pytest.raises(OptionError, match="the option tealeave is unknown; did you mean 'teaLeaves'"):
         parse("batch", ConfigSource.OPTION, "tealeave", "black", table)
     (warning,) = parse("sink", ConfigSource.OPTION, "tealeave", "black", table).warnings
