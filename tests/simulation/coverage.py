@@ -42,6 +42,7 @@ _LEFT_OUT: Final = frozenset(
         "CreateDelegationToken",
         "RenewDelegationToken",
         "DescribeDelegationToken",
+        "ListGroups",
         "ListTransactions",
         "DescribeTransactions",
         "WriteTxnMarkers",

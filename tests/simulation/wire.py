@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark_kafka_direct.protocol import messages
 from pyspark_kafka_direct.protocol.codec import compile_reader, compile_writer
+from pyspark_kafka_direct.protocol.description_messages import LIST_GROUPS
 from pyspark_kafka_direct.protocol.schema import ApiMessageType, ArrayType, StructSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 APIS: Final[Mapping[int, ApiMessageType]] = {
-    api.key: api for api in vars(messages).values() if isinstance(api, ApiMessageType)
+    api.key: api for api in (*vars(messages).values(), LIST_GROUPS) if isinstance(api, ApiMessageType)
 }
 _HEADER = struct.Struct(">ihhih")  # size, API key, API version, correlation id, length of the client id
 _RESPONSE_HEADER = struct.Struct(">ii")

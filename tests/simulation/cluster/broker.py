@@ -22,7 +22,14 @@ __all__ = ["Delayed", "LocalPartition", "Reply", "SimulatedBroker"]
 PORT = 9092
 UNSUPPORTED_VERSION = 35
 
-_HANDLER_MODULES = ("read_requests", "fetch_requests", "produce_requests", "group_requests", "transactions")
+_HANDLER_MODULES = (
+    "read_requests",
+    "fetch_requests",
+    "produce_requests",
+    "group_requests",
+    "transactions",
+    "listing_requests",
+)
 _handlers: dict[str, Handler] = {}
 
 

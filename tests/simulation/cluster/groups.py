@@ -70,6 +70,11 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         return {} if group is None else group.offsets
 
+    @property
+    def group_ids(self) -> list[str]:
+        """The ids of all groups."""
+        return list(self._groups)
+
     def delete_group(self, group_id: str) -> bool:
         """Delete a group with its offsets, as an administrator does; return whether it existed."""
         return self._groups.pop(group_id, None) is not None

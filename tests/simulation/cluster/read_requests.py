@@ -40,6 +40,7 @@ APIS: dict[str, tuple[int, int, int]] = {
     "OffsetCommit": (8, 2, 9),
     "OffsetFetch": (9, 1, 9),
     "FindCoordinator": (10, 0, 6),
+    "ListGroups": (16, 0, 5),
     "SaslHandshake": (17, 0, 1),
     "ApiVersions": (18, 0, 5),
     "CreateTopics": (19, 2, 7),
@@ -51,6 +52,8 @@ APIS: dict[str, tuple[int, int, int]] = {
     "DescribeConfigs": (32, 1, 4),
     "SaslAuthenticate": (36, 0, 2),
     "DescribeProducers": (61, 0, 0),
+    "DescribeTransactions": (65, 0, 0),
+    "ListTransactions": (66, 0, 2),
 }
 _NEWEST_WITHOUT_TOPIC_IDS = {"Fetch": 12, "Metadata": 9, "CreateTopics": 6, "Produce": 9}
 _NEWEST_WITHOUT_LEADER_EPOCHS = {"Fetch": 8, "Metadata": 6, "ListOffsets": 3, "OffsetCommit": 5, "OffsetFetch": 4}

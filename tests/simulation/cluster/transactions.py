@@ -123,6 +123,11 @@ class TransactionCoordinator:
         return self._transactions.get(transactional_id)
 
     @property
+    def transactions(self) -> Mapping[str, TransactionMetadata]:
+        """The states of all transactional ids, which must not be changed."""
+        return self._transactions
+
+    @property
     def ongoing(self) -> tuple[str, ...]:
         """The transactional ids with an open transaction or with markers to write."""
         return tuple(
