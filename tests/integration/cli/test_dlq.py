@@ -17,6 +17,7 @@ from tests.integration.read_back import consume
 
 from pyspark_kafka_direct import write_arrow
 from pyspark_kafka_direct.payloads.write_rows import HEADERS
+from pyspark_kafka_direct.records import partition_for_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,7 +151,9 @@ def test_another_topic_gets_the_records_by_their_keys(letters: Letters, make_top
     letters.write(8)
     other = make_topic(5)
     assert letters.run("replay", letters.topic, "--to", other, "--execute")[0] == 0
-    assert len(consume(letters.servers, other, "read_committed")) == 8
+    found = consume(letters.servers, other, "read_committed")
+    by_key = {each.key: each.partition for each in found if each.key is not None}
+    assert (len(found), by_key) == (8, {key: partition_for_key(key, 5) for key in by_key})
     assert not letters.replayed()
 
 

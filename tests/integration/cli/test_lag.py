@@ -88,6 +88,8 @@ def test_watch_shows_rates(kafka: EmbeddedKafka, topics: list[str]) -> None:
             assert row["rate"] == 0
         assert row["lag"] == 1
         assert row["rate"] > 0
+        # The rate is that since the show before, not since the start.
+        assert [json.loads(process.stdout.readline())["rate"] for _ in range(3)] == [0, 0, 0]
         process.kill()
 
 
@@ -98,7 +100,8 @@ def write_checkpoint(folder: Path, batches: list[dict[str, int]], committed: int
     (folder / "metadata").write_text('{"id":"3fa1c1a5"}')
     (folder / "sources/0/0").write_text("\0v1\n" + json.dumps({topic: {"0": 1} for topic in batches[0]}))
     for number, ends in enumerate(batches):
-        metadata = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000) - 90_000})
+        age = 90 + 3600 * (len(batches) - 1 - number)  # in seconds: one batch an hour
+        metadata = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int((time.time() - age) * 1000)})
         offsets = json.dumps({topic: {"0": end} for topic, end in ends.items()})
         (folder / f"offsets/{number}").write_text("\n".join(["v1", metadata, offsets]))
     for number in range(committed):

@@ -77,6 +77,7 @@ def test_wrong_times(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: s
 
 
 def test_a_checkpoint_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, 6, '{"x":{"0":4}}')  # long ago
     write(tmp_path, 7, '{"x":{"0":5}}')
     os.utime(tmp_path / "commits/7")
     assert rewind(tmp_path, '{"x":{"0":1}}') == 0
@@ -86,7 +87,7 @@ def test_a_checkpoint_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     write(tmp_path, 8, '{"x":{"0":6}}', commit=False)
     assert rewind(tmp_path, '{"x":{"0":1}}', "--execute", "--force") == 1
     assert "Batch 8 is planned, but not committed" in capsys.readouterr().err
-    assert names(tmp_path) == ["commits/7", "offsets/7", "offsets/8"]
+    assert names(tmp_path) == ["commits/6", "commits/7", "offsets/6", "offsets/7", "offsets/8"]
 
 
 def test_a_continuous_query_and_a_watermark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
