@@ -336,6 +336,14 @@ def test_records_do_not_linger_for_a_flush_or_a_full_batch(cluster: ProducerClus
     assert cluster.now - start < 0.1
 
 
+def test_records_that_were_sent_do_not_fill_the_next_batch(one_partition: ProducerCluster) -> None:
+    harness, start = AccumulatorHarness(one_partition, linger=2.0, batch_bytes=300), one_partition.now
+    for number in range(5):  # each of them lingers
+        harness.append(b"%d" % number)
+        harness.poll_until(b"%d" % number)
+        assert one_partition.now - start == pytest.approx(2 * (number + 1), abs=0.2)
+
+
 def test_batches_are_filled_up_to_their_size(one_partition: ProducerCluster) -> None:
     harness = AccumulatorHarness(one_partition, batch_bytes=350)
     harness.append(*numbered(8))

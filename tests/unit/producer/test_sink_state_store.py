@@ -60,15 +60,18 @@ def test_a_record_before_many_others_is_found(cluster: StoreCluster) -> None:
     assert cluster.sent("Fetch") == fetches + 2
 
 
-def test_a_record_whose_transaction_has_not_ended_is_an_error(cluster: StoreCluster) -> None:
+@pytest.mark.parametrize("others", [0, 400])  # records between the two of the key
+def test_a_record_whose_transaction_has_not_ended_is_an_error(cluster: StoreCluster, others: int) -> None:
     """Its writer is fenced, so the transaction should have ended."""
+    if others:
+        cluster.append(STATES, others)
     cluster.write(b"key", b"new", in_transaction=True)
     stored = cluster.store.read("key")
     assert stored.value == b"old"
     for earlier in (None, stored):
         with pytest.raises(BrokerError, match="a transaction that has no control record") as caught:
             cluster.store.read_decided("key", earlier)
-        assert (caught.value.topic, caught.value.partition, caught.value.offset) == (*STATES, 2)
+        assert (caught.value.topic, caught.value.partition, caught.value.offset) == (*STATES, 2 + others)
     cluster.end_transaction(STATES, 7, commit=True)
     assert cluster.store.read_decided("key", stored).value == b"new"
 
