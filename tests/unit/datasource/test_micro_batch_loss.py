@@ -457,12 +457,19 @@ def test_a_limit_does_not_count_deleted_records(cluster: NewCluster) -> None:
 @pytest.mark.parametrize("limit", [None, 50])
 def test_an_unlimited_batch_counts_expired_records_too(cluster: NewCluster, limit: int | None) -> None:
     """Its tasks would skip them, but the monitor reads only what planners count."""
-    brokers = cluster(1000)
-    brokers.delete_records(T0, 900)
-    stream = brokers.planner(fail=False, max_offsets=limit)
-    end = stream.next_end_offsets({T0: 0}, unlimited=limit is not None)
-    assert planned(stream.plan({T0: 0}, end)) == [("t-0", 900, 1000)]
-    assert brokers.losses == [(DataLossCause.AGED_OUT, {T0: 900})]
+    brokers, lost = cluster(1000, 700, 100), {T0: 900, T1: 600, U0: 20}
+    brokers.grow(U0, 50)
+    for tp, offset in lost.items():
+        brokers.delete_records(tp, offset)
+    stream, start = brokers.planner(fail=False, max_offsets=limit), dict.fromkeys((T0, T1, T2, U0), 0)
+    end = stream.next_end_offsets(start, unlimited=limit is not None)
+    assert planned(stream.plan(start, end)) == [
+        ("t-0", 900, 1000),
+        ("t-1", 600, 700),
+        ("t-2", 0, 100),
+        ("u-0", 20, 50),
+    ]
+    assert brokers.losses == [(DataLossCause.AGED_OUT, {tp: offset}) for tp, offset in lost.items()]
 
 
 def test_a_loss_is_counted_with_the_batch_that_skips_it(cluster: NewCluster) -> None:

@@ -65,6 +65,17 @@ def test_a_table_that_is_starting_can_be_read_by_its_callback_only(cluster: LogC
     table.stop()
 
 
+@pytest.mark.parametrize("idle_seconds", [0, 45, 1000])
+def test_a_log_that_waits_for_records_stops_at_once(cluster: LogCluster, idle_seconds: int) -> None:
+    cluster.put(b"k", b"1")
+    for each in (cluster.log_of(), cluster.table_of()):
+        each.start()
+        cluster.sleep(idle_seconds)
+        began = cluster.now
+        each.stop(60)
+        assert cluster.now - began < 0.1
+
+
 def test_a_failed_start_leaves_a_stopped_table(cluster: LogCluster) -> None:
     cluster.deny_topic(100)
     table = cluster.table_of()

@@ -143,6 +143,24 @@ def test_the_schema_of_another_format_does_not_replace_that_of_a_registry_that_i
         resolve_writer_schemas(parse_sink_options({**options, **SHORT_OUTAGE}, streaming=True).payloads, None, "t")
 
 
+@pytest.mark.parametrize("option", [{"valueSchema": SCHEMA}, {"valueSchemaVersion": "1"}, {}])
+def test_the_same_schema_of_another_subject_does_not_replace_that_of_a_registry_that_is_down(
+    registry: FakeRegistry, option: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its id may be another one, for example in a context of Confluent's registry."""
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    options = {"kafka.bootstrap.servers": "b:9092", "valueFormat": "avro", **option}
+    options |= {"schema.registry.url": registry.url}
+    for topic in ("t", "u"):
+        registry.add(f"{topic}-value", SCHEMA)
+    assert resolve_writer_schemas(parse_sink_options({**options, "topic": "t"}, streaming=True).payloads, None, "t")
+    registry.stop()
+    registry_client.cache_clear()
+    payloads = parse_sink_options({**options, **SHORT_OUTAGE, "topic": "u"}, streaming=True).payloads
+    with pytest.raises(SchemaRegistryUnavailableError):
+        resolve_writer_schemas(payloads, None, "u")
+
+
 @pytest.mark.parametrize(
     "options",
     [
