@@ -151,11 +151,13 @@ fn lists_and_packed_elements() {
 
 #[test]
 fn the_last_value_of_a_key_counts() {
-    for keys in [2, 40] {
+    // In the second round, the keys come in the same order, in the opposite one, or mixed.
+    for (keys, factor) in [(2_i32, 1), (2, -1), (41, 1), (41, -1), (41, 7)] {
         let mut maps = MapBuilder::new(None, StringBuilder::new(), Int64Builder::new());
         let mut message = Vec::new();
         for round in 0..2 {
-            for key in 0..keys {
+            for number in 0..keys {
+                let key = if round == 0 { number } else { (number * factor).rem_euclid(keys) } as u8;
                 message.extend([0x0a, 5, 0x0a, 1, b'0' + key, 0x10, key + 50 * round]);
                 if round == 1 {
                     maps.keys().append_value(char::from(b'0' + key).to_string());
@@ -167,7 +169,7 @@ fn the_last_value_of_a_key_counts() {
         let maps = array(maps.finish());
         let numbers = [2, 1, 1, 21 | REPEATED, 0, 1, -1, -1, 2, 1, 13, 1, 0, -1, 1, 2, 3, 2, 0, -1, 0, 0];
         let found = decode(std::slice::from_ref(maps.data_type()), &numbers, &message).expect("a valid message");
-        assert_eq!(found.column(0).as_map().value(0), maps.as_map().value(0), "{keys}");
+        assert_eq!(found.column(0).as_map().value(0), maps.as_map().value(0), "{keys} {factor}");
     }
 }
 
