@@ -89,8 +89,9 @@ CONNECTION_OPTIONS: Final = (
         doc="Timeout of one connection attempt with TLS and SASL, in ms. It doubles with each failed attempt."),
     connection("socket.connection.setup.timeout.max.ms", POSITIVE_INT64, "30000", field="connect_timeout_max_ms",
         doc="Upper limit of the growing connection timeout, in ms."),
-    connection("retry.backoff.ms", INT64, "100", doc="Delay before the first retry, in ms."),
-    connection("retry.backoff.max.ms", INT64, "1000", doc="Upper limit of the growing delay between retries, in ms."),
+    connection("retry.backoff.ms", INT64, "100", doc="Delay before the first retry of a request, in ms."),
+    connection("retry.backoff.max.ms", INT64, "1000", doc="Upper limit of the growing delay between retries of a "
+            "request, in ms."),
     connection("reconnect.backoff.ms", INT64, "50", doc="Delay before reconnecting to a broker, in ms."),
     connection("reconnect.backoff.max.ms", INT64, "1000",
         doc="Upper limit of the growing delay between connection attempts, in ms."),
@@ -100,8 +101,7 @@ CONNECTION_OPTIONS: Final = (
         doc="Maximum age of metadata (topics and leaders) before a refresh, in ms."),
     connection("metadata.cluster.check.enable", BOOLEAN, "true",
         doc="Whether brokers must belong to the [cluster](troubleshooting.md#the-broker-belongs-to-the-cluster) "
-            "that the client reached first (KIP-1242). Set it to false behind a proxy that changes cluster ids or "
-            "broker ids."),
+            "that the client reached first (KIP-1242). Set it to false if a proxy changes cluster ids or broker ids."),
     connection("receive.buffer.bytes", _BUFFER_SIZE, "-1", aliases=("socket.receive.buffer.bytes",),
         doc="Receive buffer size of sockets. With -1, the operating system chooses it."),
     connection("send.buffer.bytes", _BUFFER_SIZE, "-1", aliases=("socket.send.buffer.bytes",),

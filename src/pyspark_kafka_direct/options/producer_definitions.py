@@ -64,7 +64,7 @@ PRODUCER_OPTIONS: Final = (
     _producer("compression.lz4.level", Integer(1, 17), doc="Level of lz4."),
     _producer("compression.zstd.level", _ZSTD_LEVEL, "1", doc="Level of zstd (3 in the Java client)."),
     _producer("compression.level", _ZSTD_LEVEL,
-        doc="Level of the compression in use, unless its own setting is given. -1 is the default of the compression."),
+        doc="Level of the compression in use, unless its own setting is given. -1 is its default."),
     _producer("batch.size", _BATCH_BYTES, "524288", field="batch_bytes",
         doc="Approximate size of a record batch before compression, in bytes (16 KiB in the Java client)."),
     _producer("buffer.memory", POSITIVE_INT64, "33554432", field="buffer_bytes",
@@ -93,7 +93,7 @@ SINK_OPTIONS: Final = (
         doc="Required with `exactly-once`: a name for this query, which stays the same at every start and is unique "
             "in the cluster. [Transactional ids](sink.md#permissions) begin with it."),
     _sink("sinkStateTopic", _TOPIC, "pyspark-kafka-direct-sink-state",
-        doc="With `exactly-once`: compacted topic with the last committed batch of each `transactionalIdPrefix`. It "
+        doc="With `exactly-once`: compacted topic for the last committed batch of each `transactionalIdPrefix`. It "
             "is created if it does not exist."),
     _sink("resetTransactionState", _NON_EMPTY,
         doc="With `exactly-once`: the token from an error message, to continue in spite of this error."),
@@ -105,6 +105,6 @@ SINK_OPTIONS: Final = (
     _sink("stagingThreshold", INT64, "262144",
         doc="With `exactly-once`: size in bytes up to which the output of a task is sent through the driver."),
     _sink("stampBatch", BOOLEAN, "false",
-        doc="Whether to add headers with the query, batch, partition and attempt that wrote a record. They do not "
-            "identify duplicates."),
+        doc="Whether to add [headers](sink.md#what-was-written) with the query, batch, partition and attempt that "
+            "wrote a record. They do not identify duplicates."),
 )

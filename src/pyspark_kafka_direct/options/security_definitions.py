@@ -46,7 +46,7 @@ _RETRIEVER_CLASS: Final = Text(
 # fmt: off
 TLS_OPTIONS: Final = (
     _security("security.protocol", Enum(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")), "PLAINTEXT",
-        doc="`SSL` is TLS, `SASL_PLAINTEXT` a login, and `SASL_SSL` both."),
+        doc="`PLAINTEXT` has neither TLS nor a login. `SSL` is TLS, `SASL_PLAINTEXT` a login, and `SASL_SSL` both."),
     _tls("ssl.truststore.location", aliases=("ssl.ca.location",),
         doc="PEM, PKCS12 or JKS file with the CA certificates that verify brokers. By default, the CAs of the system."),
     _tls("ssl.truststore.certificates", aliases=("ssl.ca.pem",), doc="The CA certificates in PEM format."),
@@ -125,7 +125,8 @@ SASL_OPTIONS: Final = (
     _security("sasl.oauthbearer.assertion.file",
         doc="File with an assertion that another program signs. The other settings of assertions then have no "
             "effect."),
-    _security("sasl.oauthbearer.assertion.claim.aud", doc="Claim `aud` of assertions: the endpoint's name for itself."),
+    _security("sasl.oauthbearer.assertion.claim.aud", doc="Claim `aud` of assertions: the audience that the token "
+            "endpoint expects."),
     _security("sasl.oauthbearer.assertion.claim.iss",
         doc="Claim `iss` of assertions. With the client-credentials grant, it replaces the secret by an assertion."),
     _security("sasl.oauthbearer.assertion.claim.sub", doc="Claim `sub` of assertions: for whom to request a token."),

@@ -152,8 +152,7 @@ SOURCE_OPTIONS: Final = (
         doc="Where to stop: a [position](positions.md) such as `latest`, or JSON."),
     _start("startingTimestamp", TIMESTAMP, field="",
         doc="A time such as `2026-11-28T06:00Z` or `-1h`, or milliseconds since 1970. Each partition starts at its "
-            "first record with this or a later timestamp. Takes precedence over the next two options and "
-            "`startingOffsets`."),
+            "first record with this or a later timestamp. Takes precedence over the other options for the start."),
     _start("startingOffsetsByTimestamp", JSON,
         doc='Starting times by partition: `{"topicA":{"0":1700000000000,"*":"-1h"}}`. Takes precedence over '
             "`startingOffsets`."),
@@ -163,7 +162,7 @@ SOURCE_OPTIONS: Final = (
             "`latest`."),
     _end("endingTimestamp", TIMESTAMP, unsupported=_NO_END_IGNORED,
         doc="A time, as in `startingTimestamp`. Each partition stops before its first record with this or a later "
-            "timestamp, or at its end. Takes precedence over the next option and `endingOffsets`."),
+            "timestamp, or at its end. Takes precedence over the other options for the end."),
     _end("endingOffsetsByTimestamp", JSON, doc="Ending times by partition. Takes precedence over `endingOffsets`."),
     _end("offsetRanges", JSON, defined_by_spark=False, field="",
         doc='The exact ranges to read: `[{"topic":"t","partition":0,"fromOffset":5,"untilOffset":9}]`. A partition '
@@ -272,5 +271,5 @@ BATCH_LIMIT_OPTIONS: Final = (
     _limit("backpressureIntegral", NUMBER, "0.2", apis=("stream", "direct"), source_keys=_gain("integral"),
         doc="Weight of the backlog that accumulates while micro-batches start late."),
     _limit("backpressureDerived", NUMBER, "0.0", apis=("stream", "direct"), source_keys=_gain("derived"),
-        doc="Weight of the change of this difference."),
+        doc="Weight of the change of the difference between the last rate and the measured one."),
 )
