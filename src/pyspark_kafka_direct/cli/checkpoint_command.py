@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-from pyspark_kafka_direct.cli.subcommands import add_subcommands
-
-if TYPE_CHECKING:
-    import argparse
+from typing import Final
 
 DESCRIPTION: Final = """\
 Inspect, compare or rewind the checkpoint of a streaming query, of this package or of Spark's own Kafka source. The
@@ -27,14 +22,3 @@ SUBCOMMANDS: Final = {
     "preflight": "show what a query with other options or another format would read",
 }
 """The subcommands and what they do. The module of a subcommand is ``checkpoint_NAME``."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands."""
-    add_subcommands(parser, "checkpoint", SUBCOMMANDS)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the subcommand."""
-    code: int = arguments.run(arguments)
-    return code

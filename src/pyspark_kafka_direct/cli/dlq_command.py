@@ -2,194 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import sys
-from collections import Counter
-from typing import TYPE_CHECKING, Final
-
-from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, client_settings
-from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, utc_time
-from pyspark_kafka_direct.cli.slice_arguments import open_slice, parse_bounds
-from pyspark_kafka_direct.errors import OptionError
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Iterator
-
-    from pyspark_kafka_direct.cli.dead_letter import DeadLetter
+from typing import Final
 
 DESCRIPTION: Final = """\
 Dead letters are copies of records that could not be processed, with headers of this package, Kafka Connect, Kafka
 Streams or Spring. "show" prints them with their errors, and "replay" writes them to their topics again."""
 EXAMPLES: Final = """
-"replay" only shows what it would do, unless --execute is given. It writes each dead letter once, with its key, value,
-timestamp and original headers, in transactions that also contain the progress of --group. So a replay that was killed
-continues where its last transaction ended.
-
-exit code 1: "replay" found dead letters that it cannot or may not write.
+help and more examples: kafka-direct dlq SUBCOMMAND --help
 
 examples:
   kafka-direct dlq show flights-dlq -b localhost:9092
-  kafka-direct dlq show flights-dlq -b localhost:9092 --count
-  kafka-direct dlq show flights-dlq -b localhost:9092 -o @-1h --error Malformed --json
   kafka-direct dlq replay flights-dlq -b localhost:9092
-  kafka-direct dlq replay flights-dlq -b localhost:9092 --to flights-again --execute
 """
 
-_COLUMNS: Final = ("letter", "time", "original", "replays", "error", "message")
-_COUNT_COLUMNS: Final = ("topic", "error", "letters", "first", "last", "message")
-_MESSAGE_WIDTH: Final = 20  # at least
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
-    parser.add_argument("action", choices=("show", "replay"), help="what to do")
-    parser.add_argument("topic", metavar="TOPIC", help="the topic of the dead letters")
-    parser.add_argument(
-        "-o", "--offset", metavar="FROM:TO", help="where to start and end, as in consume (start, or the progress)"
-    )
-    parser.add_argument("-n", "--num", type=int, metavar="N", help="at most N dead letters")
-    show = parser.add_argument_group("show")
-    show.add_argument("--error", metavar="TEXT", help="only those with this text in the error or its message")
-    show.add_argument("--count", action="store_true", help="count them by topic and error")
-    replay = parser.add_argument_group("replay")
-    replay.add_argument("--to", metavar="TOPIC", help="write to this topic instead of the original ones")
-    replay.add_argument(
-        "--group", metavar="ID", help="consumer group that has the progress (kafka-direct-replay.TOPIC)"
-    )
-    replay.add_argument(
-        "--max-attempts", type=int, default=3, metavar="N", help="skip what was replayed N times before (3)"
-    )
-    replay.add_argument(
-        "--transaction-size", type=int, default=1000, metavar="N", help="dead letters of one transaction (1000)"
-    )
-    replay.add_argument("--execute", action="store_true", help="do it")
-    add_output_argument(parser)
-    add_connection_arguments(parser)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print or replay the dead letters."""
-    for name in ("num", "max_attempts", "transaction_size"):
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise OptionError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
-    settings = client_settings(arguments) | {"isolation.level": "read_committed"}
-    settings.setdefault("failOnDataLoss", "false")
-    given = [name for name in ("to", "group", "execute") if getattr(arguments, name)]
-    if arguments.action == "show":
-        if given:
-            raise OptionError(f"--{given[0]} belongs to dlq replay")
-        return _show(arguments, settings)
-    if arguments.error or arguments.count:
-        raise OptionError(f"--{'error' if arguments.error else 'count'} belongs to dlq show")
-    from pyspark_kafka_direct.cli.dead_letter_replay import replay
-
-    return replay(arguments, settings)
-
-
-def _show(arguments: argparse.Namespace, settings: dict[str, str]) -> int:
-    from pyspark_kafka_direct.cli.dead_letter import COLUMNS, read_letters
-
-    bounds = parse_bounds(arguments.offset or "start")
-    letters = read_letters(open_slice([arguments.topic], settings, bounds, columns=COLUMNS))
-    chosen = _chosen(letters, arguments.error, arguments.num)
-    none = f"{arguments.topic} has no such dead letters."
-    if arguments.count:
-        print_rows(_counts(chosen), _COUNT_COLUMNS, as_json=arguments.json, if_none=none)
-    elif arguments.json:
-        for letter in chosen:
-            print(json.dumps(_json_object(letter)))
-    else:
-        rows = [_row(letter) for letter in chosen]
-        _shorten_messages(rows)
-        print_rows(rows, _COLUMNS, as_json=False, if_none=none)
-    return 0
-
-
-def _chosen(letters: Iterable[DeadLetter], error: str | None, limit: int | None) -> Iterator[DeadLetter]:
-    wanted = (error or "").lower()
-    found = 0
-    for letter in letters:
-        if wanted in f"{letter.error or ''} {letter.message or ''}".lower():
-            yield letter
-            found += 1
-            if found == limit:
-                return
-
-
-def _row(letter: DeadLetter) -> dict[str, object]:
-    original = letter.original_topic
-    if original is not None and letter.original_partition is not None:
-        original = f"{original}-{letter.original_partition}@{letter.original_offset}"
-    return {
-        "letter": letter.place,
-        "time": utc_time(letter.timestamp_ms),
-        "original": original,
-        "replays": letter.replays,
-        "error": _short(letter.error),
-        "message": letter.message,
-    }
-
-
-def _json_object(letter: DeadLetter) -> dict[str, object]:
-    return {
-        "topic": letter.topic,
-        "partition": letter.partition,
-        "offset": letter.offset,
-        "time": utc_time(letter.timestamp_ms),
-        "original_topic": letter.original_topic,
-        "original_partition": letter.original_partition,
-        "original_offset": letter.original_offset,
-        "replays": letter.replays,
-        "error": letter.error,
-        "message": letter.message,
-    }
-
-
-def _counts(letters: Iterable[DeadLetter]) -> list[dict[str, object]]:
-    """Count the dead letters by topic and error, with the times of the first and the last one, and one message."""
-    counts: Counter[tuple[str | None, str | None]] = Counter()
-    times: dict[tuple[str | None, str | None], list[int]] = {}
-    messages: dict[tuple[str | None, str | None], str | None] = {}
-    for letter in letters:
-        kind = letter.original_topic, _short(letter.error)
-        counts[kind] += 1
-        messages.setdefault(kind, letter.message)
-        if (time := letter.timestamp_ms) is not None:
-            first, last = times.get(kind, (time, time))
-            times[kind] = [min(first, time), max(last, time)]
-    rows: list[dict[str, object]] = []
-    for kind, count in counts.most_common():
-        first_and_last = times.get(kind)
-        rows.append(
-            {
-                "topic": kind[0],
-                "error": kind[1],
-                "letters": count,
-                "first": utc_time(first_and_last[0]) if first_and_last else None,
-                "last": utc_time(first_and_last[1]) if first_and_last else None,
-                "message": messages[kind],
-            }
-        )
-    _shorten_messages(rows)
-    return rows
-
-
-def _short(error: str | None) -> str | None:
-    """Return the name of a class without its package."""
-    return None if error is None else error.rpartition(".")[2]
-
-
-def _shorten_messages(rows: list[dict[str, object]]) -> None:
-    """Shorten the messages, so that a row fits into a line of the terminal."""
-    if not sys.stdout.isatty():
-        return
-    others = max(
-        (sum(len(str(value)) + 2 for name, value in row.items() if name != "message") for row in rows), default=0
-    )
-    width = max(_MESSAGE_WIDTH, shutil.get_terminal_size().columns - others - 1)
-    for row in rows:
-        text = " ".join(str(row["message"] or "-").split())
-        row["message"] = text if len(text) <= width else f"{text[: width - 3]}..."
+SUBCOMMANDS: Final = {
+    "show": "print dead letters with their errors, or count them",
+    "replay": "write dead letters to their topics again",
+}
+"""The subcommands and what they do. The module of a subcommand is ``dlq_NAME``."""

@@ -37,7 +37,10 @@ COMMANDS: Final = {
     "lag": "show how far consumer groups and queries are behind",
     "transactions": "show open transactions, and which one holds back readers",
 }
-"""The commands and what they do. The module of a command, which has its name, is imported when it runs."""
+"""The commands and what they do. The module of a command, which has its name, is imported when it runs.
+
+It has ``DESCRIPTION`` and ``EXAMPLES``, and either ``add_arguments`` and ``run``, or ``SUBCOMMANDS``.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,12 +58,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
-    module.add_arguments(command_parser)
+    if hasattr(module, "SUBCOMMANDS"):
+        from pyspark_kafka_direct.cli.subcommands import add_subcommands
+
+        add_subcommands(command_parser, chosen.command, module.SUBCOMMANDS)
+    else:
+        module.add_arguments(command_parser)
+        command_parser.set_defaults(run=module.run)
     command_arguments = command_parser.parse_args(_with_joined_positions(given[1:]))
     from pyspark_kafka_direct.errors import InvalidOffsetsError, KafkaDirectError, OptionError
 
     try:
-        code: int = module.run(command_arguments)
+        code: int = command_arguments.run(command_arguments)
         sys.stdout.flush()
         return code
     except OptionError as error:

@@ -2,180 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, cluster_client
-from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, to_stderr, utc_time
-from pyspark_kafka_direct.errors import OptionError
-from pyspark_kafka_direct.options.hints import listed
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping, Sequence
-
-    from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.client.transaction_listing import DescribedTransaction
-    from pyspark_kafka_direct.offsets import TopicPartition
-    from pyspark_kafka_direct.planning.open_transactions import OpenTransaction
+from typing import Final
 
 DESCRIPTION: Final = """\
-Show open transactions. With read_committed, a partition can be read up to its last stable offset, which is before the
-first open transaction. "list" shows the open transactions of partitions, "describe" that of a transactional id, and
-"abort" ends one."""
+Show or end open transactions. With read_committed, a partition can be read up to its last stable offset, which is
+before the first open transaction."""
 EXAMPLES: Final = """
-"abort" only shows what it would do, unless --execute is given.
-
-exit code 1: "list" found a hanging transaction, which no coordinator knows and only an administrator can end; or
-"abort" found a reason against it.
+help and more examples: kafka-direct transactions SUBCOMMAND --help
 
 examples:
   kafka-direct transactions list -b localhost:9092
-  kafka-direct transactions list flights -b localhost:9092 --json
   kafka-direct transactions describe flights-writer -b localhost:9092
-  kafka-direct transactions abort flights-writer -b localhost:9092
-  kafka-direct transactions abort --partition flights-0 -b localhost:9092
 """
 
-_COLUMNS: Final = (
-    "partition",
-    "blocks",
-    "behind",
-    "since",
-    "transactional_id",
-    "state",
-    "producer_id",
-    "epoch",
-    "start_offset",
-)
-_DESCRIBED_COLUMNS: Final = ("transactional_id", "state", "since", "timeout_ms", "producer_id", "epoch", "partitions")
-_HANGING: Final = "hanging"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
-    parser.add_argument("action", choices=("list", "describe", "abort"), help="what to do")
-    parser.add_argument(
-        "names", metavar="NAME", nargs="*", help="list: topics (default: all); describe, abort: transactional ids"
-    )
-    abort = parser.add_argument_group("abort")
-    abort.add_argument(
-        "--partition", metavar="TOPIC-N", help="abort the first open transaction of a partition, also a hanging one"
-    )
-    abort.add_argument("--start-offset", type=int, metavar="N", help="or the one that begins at this offset")
-    abort.add_argument("--execute", action="store_true", help="do it")
-    abort.add_argument(
-        "--force", action="store_true", help="do it although a hanging transaction may be too young to be one"
-    )
-    add_output_argument(parser)
-    add_connection_arguments(parser)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Print the transactions."""
-    cluster = cluster_client(arguments)
-    match arguments.action:
-        case "list":
-            return _list(cluster, arguments.names, as_json=arguments.json)
-        case "describe":
-            return _describe(cluster, arguments.names, as_json=arguments.json)
-    from pyspark_kafka_direct.cli.transaction_abort import abort
-
-    return abort(cluster, arguments)
-
-
-class _Blocked(NamedTuple):
-    """A partition whose last stable offset is below its high watermark."""
-
-    last_stable_offset: int
-    high_watermark: int
-
-
-def _list(cluster: ClusterClient, topics: Sequence[str], *, as_json: bool) -> int:
-    from pyspark_kafka_direct.client.transaction_listing import describe_producers_transactions
-
-    deadline = cluster.deadline()
-    blocked = _blocked_partitions(cluster, topics, deadline)
-    open_transactions = cluster.open_transactions(blocked, deadline=deadline) if blocked else {}
-    producer_ids = {each.producer_id for found in open_transactions.values() for each in found}
-    described = describe_producers_transactions(cluster, producer_ids, deadline)
-    rows = [
-        _row(partition, blocked[partition], transaction, described.get(transaction.producer_id))
-        for partition, found in sorted(open_transactions.items())
-        for transaction in sorted(found, key=lambda each: each.start_offset)
-    ]
-    print_rows(rows, _COLUMNS, as_json=as_json, if_none="No transaction is open.")
-    unseen = sorted(tp for tp, found in open_transactions.items() if not found)
-    if unseen:
-        to_stderr(
-            f"{', '.join(map(str, unseen))}: records are not stable yet, but no open transaction is shown. It has just "
-            "ended, or this principal lacks the permission Read on the topic."
-        )
-    hanging = [row["partition"] for row in rows if row["state"] == _HANGING]
-    if hanging:
-        to_stderr(
-            f"{listed(hanging)}: a hanging transaction does not end by itself. To end it: kafka-direct "
-            "transactions abort --partition TOPIC-N --execute"
-        )
-    return int(bool(hanging))
-
-
-def _blocked_partitions(
-    cluster: ClusterClient, topics: Sequence[str], deadline: Deadline
-) -> dict[TopicPartition, _Blocked]:
-    """Return the partitions with records that are not stable yet."""
-    from pyspark_kafka_direct.offsets import LATEST, TopicPartition
-
-    metadata = cluster.topics(topics, deadline=deadline) if topics else cluster.all_topics(deadline=deadline)
-    if missing := [topic for topic in topics if topic not in metadata]:
-        raise OptionError(f"The cluster has no topic {listed(list(map(repr, missing)))}")
-    partitions = [TopicPartition(name, index) for name, topic in metadata.items() for index in topic.partitions]
-    latest = dict.fromkeys(partitions, LATEST)
-    stable = cluster.offsets(latest, isolation_level="read_committed", deadline=deadline)
-    ends = cluster.offsets(latest, deadline=deadline)
-    return {tp: _Blocked(stable[tp], ends[tp]) for tp in partitions if stable[tp] < ends[tp]}
-
-
-def _row(
-    partition: TopicPartition, blocked: _Blocked, transaction: OpenTransaction, described: DescribedTransaction | None
-) -> Mapping[str, object]:
-    """Return what is known of an open transaction in a partition."""
-    is_known = described is not None and described.is_open_in(partition)
-    since = described.started_at if described is not None and is_known else transaction.last_timestamp
-    return {
-        "partition": str(partition),
-        "blocks": "yes" if transaction.start_offset <= blocked.last_stable_offset else "no",
-        "behind": blocked.high_watermark - blocked.last_stable_offset,
-        "since": utc_time(since),
-        "transactional_id": None if described is None else described.transactional_id,
-        "state": described.state if described is not None and is_known else _HANGING,
-        "producer_id": transaction.producer_id,
-        "epoch": transaction.producer_epoch,
-        "start_offset": transaction.start_offset,
-    }
-
-
-def _describe(cluster: ClusterClient, transactional_ids: Sequence[str], *, as_json: bool) -> int:
-    from pyspark_kafka_direct.client.transaction_listing import describe_transaction
-
-    if not transactional_ids:
-        raise OptionError('Name the transactional ids; "kafka-direct transactions list" shows those of open ones')
-    deadline = cluster.deadline()
-    rows = []
-    for transactional_id in transactional_ids:
-        found = describe_transaction(cluster, transactional_id, deadline)
-        if found is None:
-            raise OptionError(f"The cluster has no transactional id {transactional_id!r}")
-        rows.append(
-            {
-                "transactional_id": transactional_id,
-                "state": found.state,
-                "since": utc_time(found.started_at),
-                "timeout_ms": found.timeout_ms,
-                "producer_id": found.producer.id,
-                "epoch": found.producer.epoch,
-                "partitions": " ".join(map(str, found.partitions)) or None,
-            }
-        )
-    print_rows(rows, _DESCRIBED_COLUMNS, as_json=as_json, if_none="")
-    return 0
+SUBCOMMANDS: Final = {
+    "list": "show the open transactions of partitions",
+    "describe": "show the latest transaction of transactional ids",
+    "abort": "end a transaction, also a hanging one",
+}
+"""The subcommands and what they do. The module of a subcommand is ``transactions_NAME``."""

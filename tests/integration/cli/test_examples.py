@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.integration.cli.audits import Auditor
 from tests.integration.cli.program import START
+from tests.unit.cli.subcommands import subcommands_of
 
 from pyspark_kafka_direct import write_arrow
-from pyspark_kafka_direct.cli.checkpoint_command import SUBCOMMANDS
 from pyspark_kafka_direct.cli.main import COMMANDS
 from pyspark_kafka_direct.cli.topic_arguments import NewTopic, create_topics
 from pyspark_kafka_direct.offsets import TopicPartition as Partition
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 _EXAMPLE = re.compile(r"^ +kafka-direct ((?!COMMAND).+)$", re.MULTILINE)
 FILE = "flights.parquet"
 _PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
-_MODULES = [*(f"{name}_command" for name in COMMANDS), *(f"checkpoint_{name}" for name in SUBCOMMANDS)]
+_MODULES = [
+    *(f"{name}_command" for name in COMMANDS),
+    *(f"{command}_{name}" for command in COMMANDS for name in subcommands_of(command)),
+]
 _HELP = [import_module(f"pyspark_kafka_direct.cli.{name}").EXAMPLES for name in _MODULES]
 
 _LINES = {line for text in (_PAGE.read_text(), *_HELP) for line in _EXAMPLE.findall(text)}

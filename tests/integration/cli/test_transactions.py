@@ -108,7 +108,7 @@ def test_no_transaction(transactions: Transactions, make_topic: MakeTopic) -> No
     missing = transactions.run("describe", "no-such-id")
     assert missing.returncode == 2
     assert "The cluster has no transactional id 'no-such-id'" in missing.stderr
-    assert "Name the transactional ids" in transactions.run("describe").stderr
+    assert "the following arguments are required: ID" in transactions.run("describe").stderr
 
 
 def test_abort_ends_the_transaction_of_an_id(

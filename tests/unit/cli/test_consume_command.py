@@ -9,14 +9,15 @@ import sys
 
 import pyarrow as pa
 import pytest
+from tests.unit.cli.subcommands import subcommands_of
 
 from pyspark_kafka_direct import OptionError
-from pyspark_kafka_direct.cli.checkpoint_command import SUBCOMMANDS
 from pyspark_kafka_direct.cli.main import COMMANDS, main
 from pyspark_kafka_direct.cli.record_lines import RecordLines
 from pyspark_kafka_direct.cli.slice_arguments import Bounds, parse_bounds
 
 END = 2**63 - 1
+SUBCOMMANDS = [(command, name) for command in COMMANDS for name in subcommands_of(command)]
 
 
 @pytest.mark.parametrize(
@@ -141,6 +142,17 @@ def test_a_terminal_gets_no_control_characters_of_records() -> None:
     assert written(r"%s\n", hostile) == b"\x1b]0;title\x07\tb\r\xc2\x9b2J\n\x7f\n"
 
 
+def test_the_help_of_a_subcommand_has_only_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    own = {("dlq", "show"): "--count", ("dlq", "replay"): "--to", ("transactions", "abort"): "--force"}
+    for command in SUBCOMMANDS:
+        with pytest.raises(SystemExit, match="0"):
+            main([*command, "--help"])
+        shown = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  --")}
+        assert {each for each, argument in own.items() if argument in shown and each[0] == command[0]} == (
+            {command} & own.keys()
+        )
+
+
 def test_each_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
@@ -153,7 +165,7 @@ def test_each_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    "command", [[], *([name] for name in COMMANDS), *(["checkpoint", name] for name in SUBCOMMANDS)], ids=" ".join
+    "command", [[], *([name] for name in COMMANDS), *(list(each) for each in SUBCOMMANDS)], ids=" ".join
 )
 def test_help_has_no_long_lines_except_examples(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: list[str]

@@ -1,4 +1,4 @@
-"""``kafka-direct transactions abort``: ends a transaction by its coordinator, or a hanging one by the leader.
+"""Ends a transaction for ``kafka-direct transactions abort``: by its coordinator, or a hanging one by the leader.
 
 The coordinator comes first. A transaction that it knows is aborted by a new epoch of its transactional id, which also
 fences its producer. Only a transaction that no coordinator knows gets a marker from this command: a marker in a
@@ -36,10 +36,10 @@ _PARTITION: Final = re.compile(r"(.+)-([0-9]{1,9})")
 def abort(cluster: ClusterClient, arguments: argparse.Namespace) -> int:
     """Abort the transaction that the arguments name, or say what would be done."""
     if arguments.partition is None:
-        if len(arguments.names) != 1:
+        if arguments.transactional_id is None:
             raise OptionError("Name one transactional id, or set --partition")
-        return _abort_id(cluster, arguments.names[0], execute=arguments.execute)
-    if arguments.names:
+        return _abort_id(cluster, arguments.transactional_id, execute=arguments.execute)
+    if arguments.transactional_id is not None:
         raise OptionError("Remove the transactional id, or --partition")
     partition = _parse_partition(arguments.partition)
     transaction = _find(cluster, partition, arguments.start_offset)
