@@ -42,7 +42,7 @@ _slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, Hea
 
 
 def mutated(data: bytes, source: random.Random, others: Sequence[bytes] = ()) -> bytes:
-    """Return other bytes of the same schema: fields in another order, twice, unknown, too wide, or damaged.
+    """Return other bytes of the same schema: fields in another order, repeated, unknown, too wide, or damaged.
 
     ``others`` are fields that may be added. Messages in fields change as well.
     """
@@ -53,7 +53,7 @@ def mutated(data: bytes, source: random.Random, others: Sequence[bytes] = ()) ->
         data = b"".join(parts)
     for _ in range(source.randrange(3)):
         parts = list(fields_of(data))
-        match source.randrange(8):
+        match source.randrange(9):
             case 0:
                 source.shuffle(parts)
             case 1 if parts:
@@ -84,6 +84,8 @@ def mutated(data: bytes, source: random.Random, others: Sequence[bytes] = ()) ->
             case 6 if varints := [each for each in parts if each and _number_and_type(each)[1] == 0]:
                 part = source.choice(varints)
                 parts[parts.index(part)] = field(_number_and_type(part)[0], 0, source.choice(_VARINTS))
+            case 7:  # also entries of maps, whose keys come again
+                parts = source.sample(parts * 6, len(parts) * 6)
             case _:
                 parts.append(bytes(source.randrange(256) for _ in range(source.randrange(4))))
         data = b"".join(parts)
