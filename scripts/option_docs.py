@@ -82,6 +82,7 @@ The reasons in the warnings are:
 """
 
 _REGISTRY_TLS: Final = f"{REGISTRY_PREFIX}ssl."
+_MAX_LEADING_NAMES: Final = 5
 _COMMON_POLICIES: Final = (READS_ONLY, WRITES_ONLY, DATA_SOURCE_ONLY)  # described in the introduction
 
 _Row: TypeAlias = "Sequence[str]"
@@ -278,10 +279,14 @@ def _markdown_table(header: _Row, rows: Iterable[_Row]) -> str:
 
 
 def _markdown_list(rows: Iterable[_Row]) -> str:
-    return "\n".join(
-        f"- {names}{'' if apis == 'all' else f' ({apis})'}: {reason}.{f' Accepted: {accepted}.' if accepted else ''}"
-        for names, apis, reason, accepted in rows
-    )
+    """Render options with their reason, which precedes a long list of names."""
+    lines = []
+    for names, apis, reason, accepted in rows:
+        limited_names = names if apis == "all" else f"{names} ({apis})"
+        is_long = names.count(",") > _MAX_LEADING_NAMES
+        text = f"{reason}: {limited_names}." if is_long else f"{limited_names}: {reason}."
+        lines.append(f"- {text} Accepted: {accepted}." if accepted else f"- {text}")
+    return "\n".join(lines)
 
 
 def _markdown_row(cells: _Row) -> str:

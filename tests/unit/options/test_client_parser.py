@@ -312,12 +312,10 @@ def test_every_setting_has_a_description_and_valid_defaults() -> None:
 
 def test_the_documentation_lists_every_setting() -> None:
     page = pages()["options.md"]
-    names = {
-        name
-        for line in page.splitlines()
-        if line.startswith(("| `", "- `"))
-        for name in re.findall(r"`([^`]+)`", re.split(r"[:|(]", line[2:])[0])
-    }
+    lines = page.splitlines()
+    listed = [re.split(r"[:|(]", line[2:])[0] for line in lines if line.startswith(("| `", "- `"))]
+    listed += [line.partition(": `")[2] for line in lines if line.startswith("- ")]  # the names follow the reason
+    names = {name for text in listed for name in re.findall(r"[\w.-]+", text)}
     assert set(SETTINGS) <= names
     assert "| `check.crcs` | reading, log | boolean | `true` |" in page
     assert "| `client.id` | all | string | `pyspark-kafka-direct` |" in page
