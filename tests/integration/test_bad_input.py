@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
+from tests.logins import jaas_text
 
 from pyspark_kafka_direct import errors
 from pyspark_kafka_direct.broker import make_certificates
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 HANG = 120.0  # seconds after which a wait counts as hung
 LONG_API_TIMEOUT = {"kafka_default_api_timeout_ms": "600000"}  # longer than HANG
 NOWHERE = "127.0.0.1:1"  # nothing listens there: invalid options have to be reported without a request
-PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 def plan(**options: str) -> list[Any]:
@@ -311,7 +311,7 @@ def login(secured_kafka: EmbeddedKafka, topics_on: Callable[[str], MakeTopic]) -
         "kafka_security_protocol": "SASL_SSL",
         "kafka_ssl_truststore_location": str(secured.certificates.ca),
         "kafka_sasl_mechanism": "PLAIN",
-        "kafka_sasl_jaas_config": f'{PLAIN} required username="{user.username}" password="{user.password}";',
+        "kafka_sasl_jaas_config": jaas_text("PLAIN", user),
         "subscribe": topics_on(secured.bootstrap_servers)(),
     }
 
@@ -321,7 +321,7 @@ def test_no_acl_on_the_topic(rejected: Rejected, login: dict[str, str]) -> None:
 
 
 def test_a_wrong_password(rejected: Rejected, login: dict[str, str]) -> None:
-    wrong = f'{PLAIN} required username="alice" password="not-hers";'
+    wrong = jaas_text("PLAIN", password="not-hers")
     message = rejected(
         errors.AuthenticationError,
         "alice",

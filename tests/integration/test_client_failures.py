@@ -15,11 +15,13 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, A
 from confluent_kafka.admin import ResourceType as AclResource
 from tests import kafka_python
 from tests.integration.waiting import suspend, wait_until
+from tests.logins import jaas_text
 from tests.partition_channel import PartitionChannel
 from tests.pooled_connections import pooled_connection
 from tests.settings import parse_client_params
 from tests.shards.brokers import SESSION
 
+from pyspark_kafka_direct.broker import Credentials
 from pyspark_kafka_direct.client import broker_selection
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.connection import Connection
@@ -57,13 +59,12 @@ def plain(kafka: EmbeddedKafka, **params: str) -> ConnectionSettings:
 
 
 def with_sasl(kafka: EmbeddedKafka, name: str = "alice", password: str = "alice-secret") -> ConnectionSettings:
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return parse_client_params(
         {
             "bootstrap.servers": kafka.listener("SASL_PLAINTEXT"),
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "PLAIN",
-            "sasl.jaas.config": f'{module} required username="{name}" password="{password}";',
+            "sasl.jaas.config": jaas_text("PLAIN", Credentials(name, password)),
         }
     ).connection
 

@@ -11,8 +11,9 @@ import pytest
 from tests.integration.direct.streaming_contexts import BatchResults, direct_stream, streaming
 from tests.integration.read_back import consume, values_of
 from tests.integration.stream_queries import Stream, produce
-from tests.integration.token_brokers import ALICE, PERIOD, token_conf, token_kafka
+from tests.integration.token_brokers import PERIOD, token_conf, token_kafka
 from tests.integration.waiting import wait_until
+from tests.logins import ALICE, jaas_text
 
 from pyspark_kafka_direct import enable
 from pyspark_kafka_direct.continuous import continuous_query
@@ -219,8 +220,7 @@ def _collect(_: datetime, rdd: KafkaRDD) -> None:
 
 
 def _jaas(password: str) -> str:
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    return f'{module} required username="{ALICE.username}" password="{password}";'
+    return jaas_text("PLAIN", ALICE, password=password)
 
 
 def _count(spark: SparkSession, options: dict[str, str]) -> int:

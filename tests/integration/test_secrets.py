@@ -22,6 +22,7 @@ from tests.certificate_stores import KEY_PASSWORD, encrypted_client_key, java_ke
 from tests.integration.secrets_app import PAGES, REDACTED
 from tests.integration.stream_queries import produce
 from tests.integration.token_endpoint import TokenEndpoint
+from tests.logins import OAUTH, PLAIN, SCRAM, jaas_text
 from tests.shards.brokers import CAROL
 
 if TYPE_CHECKING:
@@ -37,9 +38,6 @@ STORE_PASSWORD = "hush-St7/store"
 PASSPHRASE = "hush-Ph3/phrase"
 OTHER_SECRETS = [CLIENT_SECRET, STORE_PASSWORD, PASSPHRASE]
 SECURITY_PAGE = Path(__file__).parents[2] / "docs" / "security.md"
-PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 STRIMZI = "io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler"
 URL = "kafka.sasl.oauthbearer.token.endpoint.url"
 
@@ -171,4 +169,4 @@ def _options(login: str, topic: str, kafka: EmbeddedKafka, files: dict[str, str]
 
 
 def _login(password: str) -> str:
-    return f'{PLAIN} required username="{CAROL.username}" password="{password}";'
+    return jaas_text("PLAIN", CAROL, password=password)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.certificate_stores import KEY_PASSWORD, encrypted_client_key, java_keystore, java_truststore
+from tests.logins import ALICE, MECHANISMS, OAUTH, SCRAM, jaas_text
 from tests.settings import parse_client_params
 from tests.shards.brokers import SESSION
 
@@ -47,13 +48,7 @@ if TYPE_CHECKING:
 HANG = 120.0  # seconds
 RUN = uuid.uuid4().hex[:8]  # another shard may run other tests of this module at the same broker
 ALLOWED, FORBIDDEN = f"readable-{RUN}", f"forbidden-{RUN}"
-ALICE = Credentials("alice", "alice-secret")
 SPECIAL_CHARACTERS = Credentials("o=d,d one", 'p"a\\s=s, wörd Ⅸ;')
-
-PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-MECHANISMS = {"PLAIN": PLAIN, "SCRAM-SHA-256": SCRAM, "SCRAM-SHA-512": SCRAM}
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +113,7 @@ def settings_for(kafka: EmbeddedKafka, listener: str, provider: str | None = Non
 
 
 def login(kafka: EmbeddedKafka, listener: str, mechanism: str, user: Credentials = ALICE) -> ConnectionSettings:
-    escaped = user.password.replace("\\", "\\\\").replace('"', '\\"')
-    jaas = f'{MECHANISMS[mechanism]} required username="{user.username}" password="{escaped}";'
-    return settings_for(kafka, listener, sasl_mechanism=mechanism, sasl_jaas_config=jaas)
+    return settings_for(kafka, listener, sasl_mechanism=mechanism, sasl_jaas_config=jaas_text(mechanism, user))
 
 
 def offsets_of(settings: ConnectionSettings, topic: str = ALLOWED) -> list[int]:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.logins import jaas_text
 from tests.shards.brokers import FEW_THREADS, new_kafka
-
-from pyspark_kafka_direct.broker.node_config import DEFAULT_USERS
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-ALICE = next(user for user in DEFAULT_USERS if user.username == "alice")
 PERIOD, LIFETIME = 12.0, 60.0
 """Seconds after which a token expires, and until when it can be renewed. It is replaced after half of the lifetime."""
 
@@ -34,7 +31,7 @@ def password_login(kafka: EmbeddedKafka) -> dict[str, str]:
         "bootstrap.servers": kafka.listener("SASL_PLAINTEXT"),
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
-        "sasl.jaas.config": f'{PLAIN} required username="{ALICE.username}" password="{ALICE.password}";',
+        "sasl.jaas.config": jaas_text("PLAIN"),
     }
 
 

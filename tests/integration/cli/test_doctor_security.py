@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.cli.doctor import diagnose
+from tests.logins import ALICE, jaas_text
 from tests.shards.brokers import FEW_THREADS, new_kafka
 from tests.unit.client.certified_keys import DAY, NOW, CertifiedKey
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 RUN = uuid.uuid4().hex[:8]
 READABLE, WRITABLE = f"doctor-readable-{RUN}", f"doctor-writable-{RUN}"
-PASSWORD = "alice-secret"
-LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
 Capture = pytest.CaptureFixture[str]
 
 CA = CertifiedKey("the CA of the doctor", days=40)
@@ -162,7 +161,7 @@ def alice(secured_kafka: EmbeddedKafka, tmp_path: Path) -> Path:
     settings = tmp_path / "alice.properties"
     settings.write_text(
         f"security.protocol=SASL_SSL\nssl.truststore.location={secured_kafka.certificates.ca}\n"
-        f'sasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config={LOGIN} required username="alice" password="{PASSWORD}";\n'
+        f"sasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config={jaas_text('SCRAM-SHA-512')}\n"
     )
     return settings
 
@@ -192,7 +191,7 @@ def test_permissions(secured_kafka: EmbeddedKafka, alice: Path, capsys: Capture)
 def test_a_wrong_password_is_not_shown(
     secured_kafka: EmbeddedKafka, alice: Path, capsys: Capture, output: str | None
 ) -> None:
-    alice.write_text(alice.read_text().replace(PASSWORD, "wrong-hush"))
+    alice.write_text(alice.read_text().replace(ALICE.password, "wrong-hush"))
     arguments = ["-b", secured_kafka.listener("SASL_SSL"), "--command-config", str(alice)]
     assert main(["doctor", *arguments, *([output] if output else [])]) == 1
     shown = capsys.readouterr()
@@ -202,7 +201,7 @@ def test_a_wrong_password_is_not_shown(
 
 def test_executors_do_not_repeat_a_failed_login(secured_kafka: EmbeddedKafka, alice: Path, capsys: Capture) -> None:
     """Spark is not started: the master does not exist."""
-    alice.write_text(alice.read_text().replace(PASSWORD, "wrong-hush"))
+    alice.write_text(alice.read_text().replace(ALICE.password, "wrong-hush"))
     server = secured_kafka.listener("SASL_SSL")
     done = diagnose(capsys, "-b", server, "--command-config", str(alice), "--spark", "spark://no-such-host:7077")
     assert done.code == 1

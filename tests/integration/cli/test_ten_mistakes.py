@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 )
 from tests.integration.cli.test_doctor_spark import diagnose_executors
 from tests.integration.cli.test_transactions import write_hanging_transaction
+from tests.logins import jaas_text
 from tests.shards.brokers import FEW_THREADS, new_kafka
 from tests.unit.client.certified_keys import DAY, NOW, CertifiedKey
 
@@ -40,7 +41,6 @@ _ROW = re.compile(r"^\| (?P<mistake>[^|`]+) \| `(?P<command>[^`]+)` \| `(?P<text
 CA = CertifiedKey("the CA", days=40)
 EXPIRED = CertifiedKey("broker", CA, hosts="localhost 127.0.0.1", start=NOW - 5 * DAY, days=2)
 STORE_PASSWORD = "store-secret"
-LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 def rows() -> dict[str, tuple[str, str]]:
@@ -103,8 +103,7 @@ def missing_acl(run: Runner, command: str) -> str:
     admin.create_acls([acl])[acl].result(300)
     settings = run.folder / "alice.properties"
     settings.write_text(
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
-        f'sasl.jaas.config={LOGIN} required username="alice" password="alice-secret";\n'
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={jaas_text('PLAIN')}\n"
     )
     return run(command, "--command-config", str(settings), server=run.broker.listener("SASL_PLAINTEXT"))
 

@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.integration.waiting import suspend
+from tests.logins import jaas_text
 
 from pyspark_kafka_direct.client.cluster_client import Node, PartitionLeader
 from pyspark_kafka_direct.consumer.range_task import ReadCounts
@@ -64,7 +65,6 @@ def rest_of(batches: Iterator[pa.RecordBatch]) -> list[int]:
 def secured(stoppable_kafka: EmbeddedKafka, bench: Workbench) -> dict[str, Any]:
     """Settings for TLS with SASL; the user may read topics whose name starts with ``test``."""
     user = stoppable_kafka.users[0]
-    jaas = "org.apache.kafka.common.security.plain.PlainLoginModule"
     permission = (
         ResourceType.TOPIC,
         "test",
@@ -82,7 +82,7 @@ def secured(stoppable_kafka: EmbeddedKafka, bench: Workbench) -> dict[str, Any]:
         "bootstrap_servers": stoppable_kafka.listener("SASL_SSL"),
         "security_protocol": "SASL_SSL",
         "sasl_mechanism": "PLAIN",
-        "sasl_jaas_config": f'{jaas} required username="{user.username}" password="{user.password}";',
+        "sasl_jaas_config": jaas_text("PLAIN", user),
         "ssl_truststore_location": stoppable_kafka.certificates.ca,
     }
 

@@ -31,6 +31,7 @@ from tests.integration.log.log_helpers import (
 )
 from tests.integration.open_transactions import new_transactional_producer, write_open_transaction
 from tests.integration.waiting import suspend, wait_until
+from tests.logins import jaas_text
 from tests.proxy import Fault, Network
 
 from pyspark_kafka_direct.errors import (
@@ -450,12 +451,11 @@ def alice(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> dict[
         allowed = ("User:alice", "*", operation, AclPermissionType.ALLOW)
         acl = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *allowed)
         bench.admin.create_acls([acl])[acl].result(600)
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return params(
         stoppable_kafka.listener("SASL_PLAINTEXT"),
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="PLAIN",
-        sasl_jaas_config=f'{module} required username="alice" password="alice-secret";',
+        sasl_jaas_config=jaas_text("PLAIN"),
     )
 
 
