@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, client_settings
-from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, to_stderr
+from pyspark_kafka_direct.cli.output import add_output_argument, print_rows, to_stderr, wrapped
 from pyspark_kafka_direct.errors import OptionError
 
 if TYPE_CHECKING:
@@ -213,12 +214,16 @@ def _print_summary(checkpoint: QueryCheckpoint, source: str, batch: FirstBatch, 
     print(f"first batch  {first}")
     print(f"state        {'yes' if checkpoint.has_state else 'no'}")
     if batch.ends is not None:
-        print(
-            "\nThe query repeats this batch with the same offsets. The sink may have some of its rows already: a sink"
+        _print_note(
+            "The query repeats this batch with the same offsets. The sink may have some of its rows already: a sink "
+            "that is not idempotent then has them twice."
         )
-        print("that is not idempotent then has them twice.")
     if checkpoint.has_state:
-        print("\nState is independent of the format of the source. Do not change the aggregations and joins.")
+        _print_note("State is independent of the format of the source. Do not change the aggregations and joins.")
     if settings.source.limits.max_bytes is not None:
-        print("\nmaxBytesPerTrigger may end the batch earlier.")
+        _print_note("maxBytesPerTrigger may end the batch earlier.")
     print()
+
+
+def _print_note(text: str) -> None:
+    print(f"\n{wrapped(text, sys.stdout)}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, cluster_client, has_connection
@@ -12,7 +14,7 @@ from pyspark_kafka_direct.errors import printable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark_kafka_direct.cli.query_checkpoint import QueryCheckpoint
     from pyspark_kafka_direct.offsets import TopicPartition
@@ -29,7 +31,7 @@ examples:
   kafka-direct checkpoint show flights.checkpoint -b localhost:9092
 """
 
-_COLUMNS: Final = ("batch", "state", "time", "source", "partition", "start", "end", "offsets")
+_COLUMNS: Final = ("source", "partition", "start", "end", "offsets")
 _LAG_COLUMNS: Final = ("log_end", "lag")
 
 
@@ -64,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
                 beyond.append(f"{each.partition} at {each.end}")
     if not arguments.json:
         _print_summary(checkpoint)
-    print_rows(rows, columns, as_json=arguments.json, if_none="No source of these batches is a Kafka source.")
+    _print_batches(rows, columns, as_json=arguments.json)
     if beyond:
         to_stderr(behind_log_end(beyond))
     if deleted:
@@ -105,6 +107,19 @@ def _row(of: _PartitionEnd) -> dict[str, object]:
         "end": of.end,
         "offsets": None if of.start is None else of.end - of.start,
     }
+
+
+def _print_batches(rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, as_json: bool) -> None:
+    """Print rows as JSON, or as a table of each batch."""
+    none = "No source of these batches is a Kafka source."
+    if as_json or not rows:
+        print_rows(rows, columns, as_json=as_json, if_none=none)
+        return
+    for number, ((batch, state, time), group) in enumerate(groupby(rows, key=itemgetter("batch", "state", "time"))):
+        if number:
+            print()
+        print(f"batch {batch}, {state}, planned at {time or 'an unknown time'}")
+        print_rows(list(group), columns, as_json=False, if_none=none)
 
 
 def _print_summary(checkpoint: QueryCheckpoint) -> None:

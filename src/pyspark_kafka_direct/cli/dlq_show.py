@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.cli.dlq_arguments import add_letter_arguments, letter_settings
-from pyspark_kafka_direct.cli.output import print_rows, utc_time
+from pyspark_kafka_direct.cli.output import print_rows, terminal_width, utc_time
 from pyspark_kafka_direct.cli.slice_arguments import open_slice, parse_bounds
 
 if TYPE_CHECKING:
@@ -134,13 +133,15 @@ def _short(error: str | None) -> str | None:
 
 
 def _shorten_messages(rows: list[dict[str, object]]) -> None:
-    """Shorten the messages, so that a row fits into a line of the terminal."""
-    if not sys.stdout.isatty():
+    """Shorten the messages, so that a row fits into a line of the terminal, unless too few characters are left."""
+    terminal = terminal_width(sys.stdout)
+    if terminal is None:
         return
     others = max(
         (sum(len(str(value)) + 2 for name, value in row.items() if name != "message") for row in rows), default=0
     )
-    width = max(_MESSAGE_WIDTH, shutil.get_terminal_size().columns - others - 1)
+    if (width := terminal - others - 1) < _MESSAGE_WIDTH:
+        return
     for row in rows:
         text = " ".join(str(row["message"] or "-").split())
         row["message"] = text if len(text) <= width else f"{text[: width - 3]}..."

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
+    from typing import TextIO
+
+_GAP: Final = 2  # blanks between two columns
 
 
 def add_output_argument(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +23,10 @@ def add_output_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, as_json: bool, if_none: str) -> None:
-    """Print rows as JSON, or as a table with these columns; ``if_none`` is printed instead of an empty table."""
+    """Print rows as JSON, or as a table with these columns; ``if_none`` is printed instead of an empty table.
+
+    If the table is too wide for the terminal, each cell gets a line, as in the expanded display of other clients.
+    """
     if as_json:
         for row in rows:
             print(json.dumps(row))
@@ -26,8 +34,25 @@ def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, 
     if not rows:
         print(if_none)
         return
-    for line in aligned_lines(rows, columns, column_widths(rows, columns)):
+    widths = column_widths(rows, columns)
+    is_too_wide = sum(widths) + _GAP * (len(widths) - 1) > (terminal_width(sys.stdout) or sys.maxsize)
+    for line in _expanded_lines(rows, columns) if is_too_wide else aligned_lines(rows, columns, widths):
         print(line)
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """Return the columns of the terminal that a stream is, or None if it is none."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def wrapped(text: str, stream: TextIO) -> str:
+    """Return a text whose lines are wrapped between words if the stream is a terminal."""
+    width = terminal_width(stream)
+    if width is None:
+        return text
+    return "\n".join(
+        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) for line in text.split("\n")
+    )
 
 
 def column_widths(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> list[int]:
@@ -39,12 +64,12 @@ def aligned_lines(rows: Sequence[Mapping[str, object]], columns: Sequence[str], 
     """Yield the header and the lines of a table; longer cells are shortened in the middle."""
     cells = [[_shown(row[column]) for column in columns] for row in rows]
     is_number = [all(isinstance(row[column], int | None) for row in rows) for column in columns]
-    for line in [[column.upper().replace("_", " ") for column in columns], *cells]:
+    for line in [list(map(_title, columns)), *cells]:
         aligned = (
             _shortened(cell, width).rjust(width) if right else _shortened(cell, width).ljust(width)
             for cell, width, right in zip(line, widths, is_number, strict=True)
         )
-        yield "  ".join(aligned).rstrip()
+        yield (" " * _GAP).join(aligned).rstrip()
 
 
 def utc_time(milliseconds: int | None) -> str | None:
@@ -56,6 +81,20 @@ def utc_time(milliseconds: int | None) -> str | None:
     except (OverflowError, ValueError, OSError):  # a producer may set any timestamp
         return f"{milliseconds} ms"
     return time.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _expanded_lines(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each cell, and an empty one between two rows."""
+    width = max(map(len, columns))
+    for index, row in enumerate(rows):
+        if index:
+            yield ""
+        for column in columns:
+            yield f"{_title(column):{width + _GAP}}{_shown(row[column])}"
+
+
+def _title(column: str) -> str:
+    return column.upper().replace("_", " ")
 
 
 def _shortened(text: str, width: int) -> str:
@@ -76,4 +115,5 @@ def to_stderr(text: str) -> None:
     """Print what is no result, such as a hint or an error, without control characters of foreign names."""
     from pyspark_kafka_direct.errors import printable
 
-    print(*(printable(line, len(line)) for line in text.split("\n")), sep="\n", file=sys.stderr)
+    lines = (printable(line, len(line)) for line in text.split("\n"))
+    print(wrapped("\n".join(lines), sys.stderr), file=sys.stderr)

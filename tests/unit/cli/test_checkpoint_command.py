@@ -57,7 +57,14 @@ def test_the_last_batches_of_two_topics(tmp_path: Path, capsys: pytest.CaptureFi
         "watermark": "        2023-11-14T22:13:20Z",
         "state": "            no",
     }
-    assert table.splitlines()[0].split() == ["BATCH", "STATE", "TIME", "SOURCE", "PARTITION", "START", "END", "OFFSETS"]
+    shown_10, shown_11 = (each.splitlines() for each in table.split("\n\n"))
+    assert shown_10[0] == "batch 10, committed, planned at 2023-11-14T22:13:21Z"
+    assert shown_10[1].split() == ["SOURCE", "PARTITION", "START", "END", "OFFSETS"]
+    assert [line.split() for line in shown_11[2:]] == [
+        ["0", "a-0", "3", "7", "4"],
+        ["0", "a-1", "-", "2", "-"],
+        ["0", "b-1", "4", "4", "0"],
+    ]
 
 
 def test_named_sources_and_sources_of_other_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,74 @@
+"""The output of ``kafka-direct`` in a narrow terminal: no line is longer, and no word is torn."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.cli.test_checkpoint_command import write
+
+from pyspark_kafka_direct.cli.main import main
+from pyspark_kafka_direct.cli.output import print_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+WIDTH = 80
+
+
+@pytest.fixture
+def use_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return a function that lets the streams of the test be a terminal; those of its fixtures are other ones."""
+
+    def use() -> None:
+        monkeypatch.setenv("COLUMNS", str(WIDTH))
+        for stream in (sys.stdout, sys.stderr):
+            monkeypatch.setattr(stream, "isatty", lambda: True)
+
+    return use
+
+
+def test_a_table_that_does_not_fit_has_a_line_for_each_cell(
+    capsys: pytest.CaptureFixture[str], use_terminal: Callable[[], None]
+) -> None:
+    use_terminal()
+    rows = [{"transactional_id": f"{letter * 76}", "epoch": number} for number, letter in enumerate("ab")]
+    print_rows(rows, ("transactional_id", "epoch"), as_json=False, if_none="")
+    assert capsys.readouterr().out.splitlines() == [
+        f"TRANSACTIONAL ID  {'a' * 76}",
+        "EPOCH             0",
+        "",
+        f"TRANSACTIONAL ID  {'b' * 76}",
+        "EPOCH             1",
+    ]
+    print_rows(
+        [{**row, "transactional_id": "c" * 80} for row in rows], ("transactional_id",), as_json=False, if_none=""
+    )
+    assert capsys.readouterr().out.splitlines() == ["TRANSACTIONAL ID", "c" * 80, "c" * 80]
+
+
+def test_the_offsets_of_a_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], use_terminal: Callable[[], None]
+) -> None:
+    use_terminal()
+    for batch in range(2):
+        write(tmp_path, batch, f'{{"departures-by-airport":{{"0":{batch},"1":1000000}},"flights":{{"0":7}}}}')
+    assert main(["checkpoint", "show", str(tmp_path), "--batches", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    assert sum(line.startswith("SOURCE  PARTITION ") for line in lines) == 2
+
+
+def test_messages_are_wrapped_between_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], use_terminal: Callable[[], None]
+) -> None:
+    use_terminal()
+    write(tmp_path, 7, '{"flights":{"0":5}}', commit=False)
+    target = '{"flights":{"0":1}}'
+    assert main(["checkpoint", "rewind", str(tmp_path), "--to-offsets", target]) == 1
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first.startswith("Nothing was changed. The query has state or a watermark, ")
+    assert others
+    assert all(len(line) <= WIDTH and line == line.strip() for line in (first, *others))
