@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = ("target", "letters", "partitions", "first", "last")
 _TRANSACTION_BYTES: Final = 16 << 20  # about; they are in memory
+_KEPT_BYTES: Final = 16 << 20  # of dead letters that are not read again to be written
+_LETTER_BYTES: Final = 1_000  # about, of a dead letter in memory without its key, value and headers
 _ABORT_SECONDS: Final = 30.0
 _MAX_GROUPS: Final = 200  # of a cluster, whose offsets are requested one after the other
 _READ_OPTIONS: Final = ("isolation.level", "failOnDataLoss")
@@ -62,8 +64,7 @@ def replay(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int:
         to=arguments.to,
         max_attempts=arguments.max_attempts,
     )
-    ranges = replayed.plan(arguments.offset, arguments.num)
-    survey = replayed.survey(ranges)
+    survey = replayed.survey(replayed.plan(arguments.offset), arguments.num)
     rows = [target.row(name) for name, target in sorted(survey.targets.items())]
     print_rows(rows, _COLUMNS, as_json=arguments.json, if_none="There are no dead letters to replay.")
     for note in survey.notes(arguments.max_attempts):
@@ -78,7 +79,7 @@ def replay(arguments: argparse.Namespace, settings: Mapping[str, str]) -> int:
     if not arguments.execute:
         to_stderr("Nothing was written. Add --execute to write them.")
     else:
-        sent = replayed.execute(write_settings, ranges, arguments.transaction_size)
+        sent = replayed.execute(write_settings, survey, arguments.transaction_size)
         to_stderr(f"{sent} dead letters were written.")
     return FOUND_PROBLEM if survey.capped else 0
 
@@ -110,13 +111,25 @@ class _Target:
 
 @dataclass
 class _Survey:
-    """The dead letters of a replay before anything is written."""
+    """The dead letters of a replay before anything is written, because each of them may be a reason against it."""
 
+    ranges: Sequence[OffsetRange]
+    letters: list[DeadLetter] | None = field(default_factory=list)  # None: too large to keep, so they are read again
     targets: dict[str, _Target] = field(default_factory=dict)
     capped: int = 0  # were replayed too often before
     broker_times: int = 0  # the original time was replaced by that of a broker
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+
+    _left: int = field(default=_KEPT_BYTES, init=False)
+
+    def keep(self, letter: DeadLetter) -> None:
+        """Keep a dead letter for ``execute`` while all of them fit into the memory for it."""
+        self._left -= letter.size + _LETTER_BYTES
+        if self._left < 0:
+            self.letters = None
+        elif self.letters is not None:
+            self.letters.append(letter)
 
     @property
     def is_empty(self) -> bool:
@@ -162,7 +175,7 @@ class _Replay:
         self._max_attempts = max_attempts
         self._starts: dict[TopicPartition, int] = {}  # of partitions without progress
 
-    def plan(self, offset: str | None, limit: int | None) -> list[OffsetRange]:
+    def plan(self, offset: str | None) -> list[OffsetRange]:
         """Return the ranges to replay: from the progress, or else from the given position on."""
         bounds = parse_bounds(offset or "start")
         found = open_slice([self._topic], self._settings, bounds, columns=("offset",))
@@ -174,13 +187,16 @@ class _Replay:
                 "-o; choose another group with --group to replay dead letters again"
             )
         self._starts = {tp: each.from_offset for each in found.ranges if (tp := each.topic_partition) not in progress}
-        return _limited(_behind(found.ranges, progress), limit, self._settings)
+        return _behind(found.ranges, progress)
 
-    def survey(self, ranges: Sequence[OffsetRange]) -> _Survey:
-        """Read the dead letters, and return what would be written and what cannot be written."""
-        survey = _Survey()
+    def survey(self, ranges: Sequence[OffsetRange], limit: int | None) -> _Survey:
+        """Read the first dead letters, and return what would be written and what cannot be written."""
+        survey = _Survey(ranges)
         without_topic: list[DeadLetter] = []
-        for letter in self._read(ranges):
+        ends: dict[TopicPartition, int] = {}
+        for letter in self._read(ranges, limit):
+            ends[_partition_of(letter)] = letter.offset + 1
+            survey.keep(letter)
             target = self._target(letter)
             if self._is_capped(letter):
                 survey.capped += 1
@@ -189,6 +205,12 @@ class _Replay:
             else:
                 survey.targets.setdefault(target, _Target()).add(letter)
                 survey.broker_times += letter.has_broker_time
+        if limit is not None:
+            survey.ranges = [
+                replace(each, until_offset=ends[each.topic_partition])
+                for each in ranges
+                if each.topic_partition in ends
+            ]
         if without_topic:
             survey.problems.append(
                 f"{len(without_topic)} dead letters do not name their topic, the first one at "
@@ -198,9 +220,10 @@ class _Replay:
         survey.warnings += self._other_groups(survey.targets)
         return survey
 
-    def execute(self, settings: WriteSettings, ranges: Sequence[OffsetRange], size: int) -> int:
+    def execute(self, settings: WriteSettings, survey: _Survey, size: int) -> int:
         """Write the dead letters in transactions; return how many."""
         transactional_id = f"{self._group.group_id}.{self._topic}"
+        ranges = survey.ranges
         sent = 0
         with TransactionalProducer(
             self._cluster, transactional_id, settings.transaction_timeout_ms, with_half_buffer(settings.produce)
@@ -213,7 +236,7 @@ class _Replay:
             starts = {tp: start for tp, start in self._starts.items() if tp not in progress}
             partitions: dict[str, int] = {}  # their number, by topic
             try:
-                for transaction in self._transactions(left, size):
+                for transaction in self._transactions(left, survey.letters, size):
                     writer = RowWriter(self._cluster, settings.produce, producer.send)
                     if transaction.letters:
                         writer.write(self._rows(transaction.letters, partitions))
@@ -242,17 +265,19 @@ class _Replay:
         metadata = "" if self._topic_id is None else str(self._topic_id)
         return {tp: CommittedOffset(offset, metadata) for tp, offset in progress.items()}
 
-    def _read(self, ranges: Sequence[OffsetRange]) -> Iterator[DeadLetter]:
+    def _read(self, ranges: Sequence[OffsetRange], limit: int | None = None) -> Iterator[DeadLetter]:
         if not ranges:
             return
-        letters = read_arrow(ranges, self._settings, columns=COLUMNS)
+        letters = read_arrow(ranges, self._settings, columns=COLUMNS, limit=limit)
         yield from read_letters(letters)
         for loss in letters.losses:
             to_stderr(f"{loss.topic}-{loss.partition}: {loss.offsets} offsets were skipped ({loss.cause})")
 
-    def _transactions(self, ranges: Sequence[OffsetRange], size: int) -> Iterator[_Transaction]:
+    def _transactions(
+        self, ranges: Sequence[OffsetRange], kept: Sequence[DeadLetter] | None, size: int
+    ) -> Iterator[_Transaction]:
         """Yield the dead letters in groups, each with the next offsets to read; the last one has the ends."""
-        letters = self._read(ranges)
+        letters = self._read(ranges) if kept is None else _within(kept, ranges)
         while chunk := _chunk(letters, size):
             progress = {}
             for letter in chunk:
@@ -373,14 +398,13 @@ def _behind(ranges: Iterable[OffsetRange], progress: Mapping[TopicPartition, int
     return [replace(each, from_offset=start) for each, start in starts if start < each.until_offset]
 
 
-def _limited(ranges: list[OffsetRange], limit: int | None, settings: Mapping[str, str]) -> list[OffsetRange]:
-    """Return the ranges up to the first records."""
-    if limit is None or not ranges:
-        return ranges
-    last: dict[TopicPartition, int] = {}
-    for letter in read_letters(read_arrow(ranges, settings, columns=COLUMNS, limit=limit)):
-        last[_partition_of(letter)] = letter.offset + 1
-    return [replace(each, until_offset=last[each.topic_partition]) for each in ranges if each.topic_partition in last]
+def _within(letters: Iterable[DeadLetter], ranges: Iterable[OffsetRange]) -> Iterator[DeadLetter]:
+    """Yield the dead letters from the starts of the ranges on, which end where the dead letters do."""
+    starts = {each.topic_partition: each.from_offset for each in ranges}
+    for letter in letters:
+        start = starts.get(_partition_of(letter))
+        if start is not None and letter.offset >= start:
+            yield letter
 
 
 def _header_column(lists: Sequence[Sequence[tuple[bytes, bytes | None]]]) -> pa.ListArray:

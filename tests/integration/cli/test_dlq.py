@@ -204,6 +204,32 @@ def test_large_dead_letters_are_written_in_smaller_transactions(letters: Letters
     assert len(consume(letters.servers, letters.trains, "read_committed")) == 40
 
 
+COUNTING = """
+import sys
+from pyspark_kafka_direct.cli import dead_letter_replay
+from pyspark_kafka_direct.cli.main import main
+read_arrow, calls = dead_letter_replay.read_arrow, []
+def counting(*arguments, **options):
+    calls.append(options)
+    return read_arrow(*arguments, **options)
+dead_letter_replay.read_arrow = counting
+code = main(sys.argv[1:])
+print("reads:", len(calls), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(("size", "reads"), [(1, 1), (900_000, 2)], ids=["kept in memory", "too large to keep"])
+def test_a_replay_reads_dead_letters_once_if_they_are_small(letters: Letters, size: int, reads: int) -> None:
+    for partition in range(2):
+        letters.write_one(letters.trains.encode(), bytes(size), partition, count=20)
+    done = letters.run("replay", letters.topic, "-n", "30", "--execute", program=COUNTING)
+    assert (done[0], done[2].splitlines()[-2:]) == (0, ["30 dead letters were written.", f"reads: {reads}"]), done
+    done = letters.run("replay", letters.topic, "--execute", program=COUNTING)
+    assert (done[0], done[2].splitlines()[-2:]) == (0, ["10 dead letters were written.", "reads: 1"]), done
+    assert len(consume(letters.servers, letters.trains, "read_committed")) == 40
+
+
 def test_a_topic_that_is_deleted_during_the_replay(letters: Letters) -> None:
     letters.write(4)
     deleting = """
