@@ -69,11 +69,11 @@ def assigned_partitions(
 ) -> SelectedPartitions:
     """Return the partitions that a query reads; if ``strict``, a missing topic or partition is an error."""
     selection = settings.source.selection
-    numbers = partitions_by_topic(topics)
+    existing = partitions_by_topic(topics)
     internal = {name for name, topic in topics.items() if topic.internal}
     return select_partitions(
-        selection if strict else restrict_to_existing(selection, numbers),
-        numbers,
+        selection if strict else restrict_to_existing(selection, existing),
+        existing,
         internal,
         servers=settings.connection.bootstrap_string,
     )

@@ -418,13 +418,15 @@ class ContinuousExecution:
 
         Commit the epoch and return ``None`` if no record exists.
         """
-        # Reports what is lost before the end, and sets the topic ids for `_start_at`.
+        # The planned end, or where a truncated log ends before it. Reports what is lost, and sets the topic ids for
+        # `_start_at`.
         existing_ends = self._planner.resume_offsets(planned_end)
-        # Only the partitions with records to read; `offsets/N` already contains the end of the others.
+        # Only the partitions with records to read; `offsets/N` already contains the end of the others. Partitions that
+        # one of the mappings lacks were added or deleted since the epoch was planned.
         from_offsets: dict[TopicPartition, int] = {}
         end_offsets: dict[TopicPartition, int] = {}
         for tp in start_offsets.keys() & planned_end.keys() & existing_ends.keys():
-            end = min(planned_end[tp], existing_ends[tp])
+            end = min(planned_end[tp], existing_ends[tp])  # a recreated topic resumes at its log start, maybe later
             if start_offsets[tp] < end:
                 from_offsets[tp], end_offsets[tp] = start_offsets[tp], end
         if not end_offsets:

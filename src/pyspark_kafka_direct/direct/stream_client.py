@@ -213,12 +213,12 @@ def resolve_requested_positions(
     def fetch(lookups: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         return cluster.offsets(lookups, isolation_level=isolation_level) if lookups else {}
 
-    def fetch_first(lookups: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    def fetch_confirmed(lookups: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         if lookups:
             cluster.raise_epoch_floors({tp.topic for tp in lookups})
         return fetch(lookups)
 
-    starts = look_up_starts(positions, fetch_first, fetch, option=spec.option)
+    starts = look_up_starts(positions, fetch_confirmed, fetch, option=spec.option)
     return {tp: start.offset for tp, start in starts.items()}
 
 

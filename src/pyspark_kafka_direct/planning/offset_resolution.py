@@ -86,18 +86,22 @@ def resolve_positions(
 
 def look_up_starts(
     positions: Mapping[TopicPartition, FixedPosition],
-    fetch_first: OffsetLookup,  # from leaders that are not deposed: they may lack records, and find later ones
+    fetch_confirmed: OffsetLookup,  # from leaders that several brokers confirm: a deposed one may report later starts
     fetch: OffsetLookup,
     *,
     ends: Mapping[TopicPartition, int] | None = None,  # None: they are requested
     option: str,
 ) -> dict[TopicPartition, ResolvedOffset]:
-    """Request what positions need, and resolve them as starts: ends last, so that no start lies after its end."""
-    listed_offsets = fetch_first(required_lookups(positions))
+    """Request what positions need, and resolve them as starts.
+
+    Ends are requested after log starts and times, so that no start lies after its end. A time without a record is
+    requested again after that: a record may have arrived before the end.
+    """
+    listed_offsets = fetch_confirmed(required_lookups(positions))
     at_end = required_ends(positions, listed_offsets)
     latest = fetch(dict.fromkeys(at_end, LATEST)) if ends is None else {tp: ends[tp] for tp in at_end}
-    again = fetch(times_without_record(positions, listed_offsets))
-    return resolve_positions(positions, {**listed_offsets, **again}, latest, side="start", option=option)
+    found_later = fetch(times_without_record(positions, listed_offsets))
+    return resolve_positions(positions, {**listed_offsets, **found_later}, latest, side="start", option=option)
 
 
 def start_may_change(spec: StartingOffsetSpec) -> bool:
@@ -143,10 +147,10 @@ def resolve_start_offsets(
     positions = positions_at(spec, partitions, "start", offset_reader.wall_time_ms())
     fetch = partial(_fetch_offsets, offset_reader)
 
-    def fetch_first(lookups: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    def fetch_confirmed(lookups: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         return confirmed_starts(lambda: fetch(lookups), offset_reader.raise_epoch_floors)
 
-    starts = look_up_starts(positions, fetch_first, fetch, ends=available_now_ends, option=spec.option)
+    starts = look_up_starts(positions, fetch_confirmed, fetch, ends=available_now_ends, option=spec.option)
     if available_now_ends is None:
         return {tp: start.offset for tp, start in starts.items()}
     return {

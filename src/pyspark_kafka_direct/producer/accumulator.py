@@ -181,11 +181,11 @@ class RecordAccumulator:
     def poll(self, wakeup_fds: Collection[int] = ()) -> None:
         """Send ready records, and wait until there is something to do or a descriptor is readable."""
         self._expire_records()
-        has_reported = self._report_deliveries()  # sending may take long, and futures must not wait for it
+        has_reported = self._report_deliveries()  # before sending, which may take long
         try:
             self._send_ready_records()
-            if not self._reports:  # these are passed on before any wait
-                # With the last report the caller may be done (`AsyncProducer.close`), so this does not wait after one.
+            if not self._reports:  # new reports are passed on below, without a wait
+                # After the report of the last record, `AsyncProducer.close` waits for the end of this call.
                 self._producer.poll(0.0 if has_reported else self._seconds_until_due(), wakeup_fds)
         except Exception as error:
             level = logging.DEBUG if isinstance(error, KafkaDirectError) else logging.ERROR

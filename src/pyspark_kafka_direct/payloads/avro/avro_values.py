@@ -12,7 +12,7 @@ follows, as a count of numbers.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from pyspark_kafka_direct.payloads.decoded_values import MAX_DECODED_BYTES, MAX_SCHEMA_DEPTH, decoded_values
 from pyspark_kafka_direct.records.native_kernel import native
@@ -68,6 +68,9 @@ class Op(IntEnum):
     ROUTINE = 32  # length; runs the inner program, which is the next routine: 0, 1, ...
     CALL = 33  # the number of a routine, which may be one that contains the operation
     NULL_VALUE = 34  # the struct of the whole value is null
+
+
+Operation: TypeAlias = list[int]  # an `Op` and its arguments
 
 
 class Reason(IntEnum):

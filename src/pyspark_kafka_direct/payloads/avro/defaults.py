@@ -23,7 +23,7 @@ from pyspark_kafka_direct.payloads.avro.avro_types import (
     UnionType,
     without_null,
 )
-from pyspark_kafka_direct.payloads.avro.avro_values import Op, child_fields, column_types
+from pyspark_kafka_direct.payloads.avro.avro_values import Op, Operation, child_fields, column_types
 from pyspark_kafka_direct.payloads.avro.spark_types import logical_type
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Constants:
 
 def default_operations(
     field: RecordField, data_type: pa.DataType, column: int, constants: Constants
-) -> list[list[int]]:
+) -> list[Operation]:
     """Return the operations that write the default of a field into a column."""
     try:
         return _operations(field.type, field.default, data_type, column, constants)
@@ -77,7 +77,7 @@ class _InvalidDefaultError(Exception):
 
 def _operations(
     avro_type: AvroType, value: Any, data_type: pa.DataType, column: int, constants: Constants
-) -> list[list[int]]:
+) -> list[Operation]:
     """Return the operations that write a default, a value of JSON, into a column and those behind it."""
     constants.count_default()
     match avro_type:
@@ -90,7 +90,7 @@ def _operations(
         case EnumType(_, _, symbols) if value in symbols:
             return [[Op.BYTES_CONSTANT, column, constants.add(value.encode())]]
         case RecordType(_, _, fields) if isinstance(value, dict):
-            operations: list[list[int]] = [[Op.PRESENT, column]]
+            operations: list[Operation] = [[Op.PRESENT, column]]
             columns = _columns(list(data_type), column + 1)
             for field in fields:
                 member = value.get(field.name, field.default)
@@ -122,7 +122,7 @@ def _union_operations(
     *,
     column: int,
     constants: Constants,
-) -> list[list[int]]:
+) -> list[Operation]:
     """Return the operations for the first branch that the default fits."""
     inner = without_null(union).type
     if value is None and NULL in branches:
@@ -132,7 +132,7 @@ def _union_operations(
             if not isinstance(inner, UnionType):  # of one type and null, or of int and long: the column has its value
                 return _operations(branch, value, data_type, column, constants)
             # Of several types: the column is a struct with a field for each of them.
-            operations: list[list[int]] = [[Op.PRESENT, column]]
+            operations: list[Operation] = [[Op.PRESENT, column]]
             member = _columns(list(data_type), column + 1).get(f"member{inner.branches.index(branch)}")
             return operations + (_operations(branch, value, *member, constants) if member else [])
         except AvroSchemaError:  # too large, also as another branch
@@ -144,7 +144,7 @@ def _union_operations(
 
 def _primitive(
     avro_type: PrimitiveType, name: str, value: Any, data_type: pa.DataType, *, column: int, constants: Constants
-) -> list[list[int]]:
+) -> list[Operation]:
     if name == "null" and value is None:
         return []
     if name == "boolean" and isinstance(value, bool):
@@ -170,14 +170,14 @@ def _primitive(
     return _fail()
 
 
-def _double(value: float, column: int, constants: Constants) -> list[list[int]]:
+def _double(value: float, column: int, constants: Constants) -> list[Operation]:
     try:
         return [[Op.DOUBLE_CONSTANT, column, constants.add(struct.pack("<d", value))]]
     except OverflowError:
         _fail()
 
 
-def _items(column: int, items: Sequence[list[list[int]]]) -> list[int]:
+def _items(column: int, items: Sequence[list[Operation]]) -> Operation:
     operation = [int(Op.ITEMS_CONSTANT), column, len(items)]
     for item in items:
         flat = list(chain.from_iterable(item))

@@ -8,7 +8,7 @@ that cannot be read is a FAIL operation, because only datums that have this part
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.errors import printable
 from pyspark_kafka_direct.payloads.avro.avro_types import (
@@ -35,6 +35,7 @@ from pyspark_kafka_direct.payloads.avro.avro_values import (
     AvroProgram,
     Incompatibility,
     Op,
+    Operation,
     Reason,
     child_fields,
     column_types,
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
-
-_Operations: TypeAlias = list[list[int]]  # with their arguments
 
 PROMOTIONS: Final = {
     "int": ("long", "float", "double"),
@@ -118,7 +117,7 @@ class _Compiler:
         self._routines: dict[str, int] = {}  # of the recursive records that are skipped
         self._path: list[str] = []  # of fields
 
-    def root(self, writer: AvroType, reader: AvroType, fields: list[pa.Field]) -> _Operations:
+    def root(self, writer: AvroType, reader: AvroType, fields: list[pa.Field]) -> list[Operation]:
         """Return the operations for whole datums, whose struct has no column."""
         if isinstance(writer, UnionType):
             return self._union([self.root(branch, reader, fields) for branch in writer.branches], writer)
@@ -129,7 +128,7 @@ class _Compiler:
             return self._unreadable(writer, reader)
         return self._record(writer, wanted.type, fields, 0)
 
-    def _value(self, writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> _Operations:
+    def _value(self, writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> list[Operation]:
         """Return the operations that read a value into a column and those behind it."""
         if isinstance(writer, UnionType):
             programs = [self._value(branch, reader, data_type, column) for branch in writer.branches]
@@ -147,7 +146,7 @@ class _Compiler:
 
     def _member(
         self, writer: AvroType, branches: tuple[AvroType, ...], data_type: pa.DataType, column: int
-    ) -> _Operations:
+    ) -> list[Operation]:
         """Return the operations for a union that Spark reads as a struct with a field for each branch."""
         index = matching_branch(writer, branches)
         if index is None:
@@ -158,7 +157,7 @@ class _Compiler:
                 return present + self._value(writer, branches[index], field.type, child_column)
         return present + self._skip(writer)  # the query does not read this member
 
-    def _same_kind(self, writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> _Operations:
+    def _same_kind(self, writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> list[Operation]:
         """Return the operations for types that are not unions; types of different kinds are unreadable."""
         match writer, reader:
             case RecordType(), RecordType():
@@ -181,11 +180,13 @@ class _Compiler:
                 return self._scalar(writer, reader, data_type, column)
         return self._unreadable(writer, reader)
 
-    def _scalar(self, writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> _Operations:
+    def _scalar(self, writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> list[Operation]:
         operation = _scalar_operation(writer, reader, data_type, column)
         return self._unreadable(writer, reader) if operation is None else self._counted([operation])
 
-    def _record(self, writer: RecordType, reader: RecordType, fields: list[pa.Field], first_column: int) -> _Operations:
+    def _record(
+        self, writer: RecordType, reader: RecordType, fields: list[pa.Field], first_column: int
+    ) -> list[Operation]:
         """Return the operations for the writer's fields in their order, then for defaults of missing ones."""
         columns = {field.name: (field.type, column) for field, column in _numbered(fields, first_column)}
         missing = {field.name: field for field in reader.fields if field.name in columns}  # until the writer has them
@@ -198,7 +199,7 @@ class _Compiler:
         if without_default:
             names = ", ".join(".".join([*self._path, name]) for name in without_default)
             return self._fail(Reason.NO_DEFAULT, f"field {names} is missing and has no default")
-        operations: _Operations = []
+        operations: list[Operation] = []
         for field, target in zip(writer.fields, targets, strict=True):
             if target is None:
                 operations += self._skip(field.type)
@@ -211,7 +212,7 @@ class _Compiler:
             operations += self._counted(default_operations(field, data_type, column, self.constants))
         return operations
 
-    def _enum(self, writer: EnumType, reader: EnumType, column: int) -> _Operations:
+    def _enum(self, writer: EnumType, reader: EnumType, column: int) -> list[Operation]:
         operation = [int(Op.ENUM), column, len(writer.symbols)]
         for symbol in writer.symbols:
             known = symbol if symbol in reader.symbols else reader.default
@@ -220,7 +221,7 @@ class _Compiler:
                 self._fail(Reason.SYMBOL, f"{self._part()}: the enum has no symbol {symbol} and no default")
         return self._counted([operation])
 
-    def _skip(self, writer: AvroType) -> _Operations:
+    def _skip(self, writer: AvroType) -> list[Operation]:
         match writer:
             case PrimitiveType(name):
                 return self._counted([list(operation) for operation in _SKIPS[name]])
@@ -242,12 +243,12 @@ class _Compiler:
             case UnionType(branches):
                 return self._union([self._skip(branch) for branch in branches], writer)
 
-    def _body(self, operation: list[int], body: _Operations) -> _Operations:
+    def _body(self, operation: Operation, body: list[Operation]) -> list[Operation]:
         """Return an operation with an inner program."""
         flat = list(chain.from_iterable(body))
         return self._counted([[*operation, len(flat), *flat]], inner=len(flat))
 
-    def _union(self, programs: list[_Operations], writer: UnionType) -> _Operations:
+    def _union(self, programs: list[list[Operation]], writer: UnionType) -> list[Operation]:
         """Return one operation; in a union with null it is that of the other branch, or a group."""
         if len(programs) == 2 and NULL in writer.branches:
             null = writer.branches.index(NULL)
@@ -263,11 +264,11 @@ class _Compiler:
         counted_before = len(operation) - 2 - len(programs)  # the programs without their lengths
         return self._counted([operation], inner=counted_before)
 
-    def _unreadable(self, writer: AvroType, reader: AvroType) -> _Operations:
+    def _unreadable(self, writer: AvroType, reader: AvroType) -> list[Operation]:
         text = f"{self._part()}: {_described(writer)} cannot be read as {_described(reader)}"
         return self._fail(Reason.UNREADABLE, text)
 
-    def _fail(self, reason: Reason, text: str) -> _Operations:
+    def _fail(self, reason: Reason, text: str) -> list[Operation]:
         """Return the operation that makes a datum malformed, and note why for messages."""
         if len(self.incompatibilities) < _MAX_INCOMPATIBILITIES:
             self.incompatibilities[Incompatibility(reason, printable(text))] = None
@@ -277,7 +278,7 @@ class _Compiler:
         path = ".".join(self._path)
         return f"field {path}" if path else "the datum"
 
-    def _counted(self, operations: list[list[int]], inner: int = 0) -> _Operations:
+    def _counted(self, operations: list[Operation], inner: int = 0) -> list[Operation]:
         """Return operations after limiting the size of the program; ``inner`` was counted before."""
         self._numbers += sum(map(len, operations)) - inner
         if self._numbers > MAX_PROGRAM_NUMBERS:
@@ -303,7 +304,7 @@ def _is_recursive(avro_type: AvroType) -> bool:
     return isinstance(avro_type, RecordType) and avro_type.is_recursive
 
 
-def _scalar_operation(writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> list[int] | None:
+def _scalar_operation(writer: AvroType, reader: AvroType, data_type: pa.DataType, column: int) -> Operation | None:
     kind, target = kind_of(writer), str(data_type)
     is_fixed = isinstance(writer, FixedType)
     size = [writer.size] if isinstance(writer, FixedType) else []

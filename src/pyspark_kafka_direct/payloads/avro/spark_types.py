@@ -47,6 +47,7 @@ def spark_ddl(avro_type: AvroType, advice: str = WANTED_FIELDS) -> str:
     If Spark has no type for a field, the AvroSchemaError names it, and ``advice`` is what to do.
     """
     value_type = without_null(avro_type).type
+    # Such a column has nothing to read. Within another record, it is an empty struct, as in Spark.
     if isinstance(value_type, RecordType) and not value_type.fields:
         raise AvroSchemaError(f"the record {value_type.name} has no fields")
     return _Types(advice).ddl(value_type, "", ())
