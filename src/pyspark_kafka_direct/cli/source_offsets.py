@@ -91,7 +91,7 @@ class PartitionComparison:
             self._starts.append(start)
             self._stops.append(stop)
             self._ranks.append(len(self._states))
-        self._states += bytes(stop - start)
+        self._states += _NO_ROW * (stop - start)
 
     def add_rows(self, start: int, stop: int) -> None:
         """Add one row for each of these offsets."""

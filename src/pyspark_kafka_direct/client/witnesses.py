@@ -306,7 +306,7 @@ class ReplicaReports(NamedTuple):
     """Reports about topics from the brokers of their replicas."""
 
     by_topic: dict[str, list[TopicReport]]
-    unresolved: TransientBrokerError | None  # why the reports do not suffice: a broker is unresponsive, or disagrees
+    unresolved_error: TransientBrokerError | None  # why they do not suffice: a broker is unresponsive, or disagrees
 
 
 class ReplicaWitnesses:

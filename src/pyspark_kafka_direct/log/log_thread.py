@@ -109,7 +109,7 @@ class LogThread:
     def check_state(self, operation: str) -> None:
         """Raise an error unless the log runs, or ran when this process was forked."""
         self.check_error()
-        if self.state == "started" or (self.state == "starting" and self.is_current):
+        if self.state == "started" or (self.state == "starting" and self.is_current):  # callbacks may read and write
             return
         state, advice = "not started", "Call start() first, or use it in a with statement."
         if self.state == "stopped":

@@ -129,11 +129,12 @@ class TableState:
 
     def check_partition_count(self, topic: LogTopic) -> None:
         """Raise an error if the topic has another number of partitions than before."""
-        count, known = topic.partition_count, self._known_topic
-        # A recreated topic may have any number of partitions.
-        if self._required_partitions is None and (known is None or topic.topic_id != known.topic_id):
-            self._known_topic = known = topic
-        required = self._required_partitions or (count if known is None else known.partition_count)
+        count, required = topic.partition_count, self._required_partitions
+        if required is None:
+            # A recreated topic may have any number of partitions.
+            if self._known_topic is None or topic.topic_id != self._known_topic.topic_id:
+                self._known_topic = topic
+            required = self._known_topic.partition_count
         if count == required:
             self.partition_error = None
             return

@@ -78,37 +78,19 @@ class TopicObserver:
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> LogEnds:
         """Return the ends that the current leaders report: high watermarks, or last stable offsets."""
-        requested = dict.fromkeys(partitions, LATEST)
-        while True:
-            leaders = self._cluster.known_leaders(requested)  # those that respond have these epochs, or later ones
-            ends = self._cluster.offsets(requested, isolation_level=isolation_level, deadline=deadline)
-            reports_by_topic, unresolved = self._witnesses.request_reports({self._topic: topic_id}, requested, deadline)
-            reports = reports_by_topic[self._topic]
-            epochs = {tp: leader.epoch for tp, leader in leaders.items()}
-            if leaders.keys() == requested.keys() and not has_later_leader(epochs, topic_id, reports):
-                break
-            # The ends may come from a leader that was deposed: request them from the next one.
-            self._cluster.use_next_broker()
-            self._cluster.topics([self._topic], deadline=deadline)
+        ends, reports, unresolved_error = self._request_ends(topic_id, partitions, deadline, isolation_level)
         # ListOffsets has no topic id: if no broker reports another id, these are the offsets of the same topic. An
         # unresolved broker may have another id, or a later leader.
-        if unresolved is not None or not _have_partitions(reports, topic_id, partitions):
+        if unresolved_error is not None or not _have_partitions(reports, topic_id, partitions):
             topic = self.fetch_topic(topic_id, partitions, deadline)
             if is_recreated(topic, topic_id, partitions):
                 return LogEnds({}, recreated=True)
-            if unresolved is not None:
-                raise unresolved
+            if unresolved_error is not None:
+                raise unresolved_error
         self._discard_checks(partitions)
         reported = self._reported_partitions(reports, topic_id)
-        if reported.partition_count <= self._partition_count and set(reported.partitions) <= set(partitions):
-            return LogEnds(ends)  # the topic has not got more partitions
-        topic = self.fetch_topic(topic_id, partitions, deadline)
-        if topic.partition_count < reported.partition_count:
-            self._cluster.use_next_broker()
-            raise TransientBrokerError(
-                "The metadata of a broker does not contain the added partitions yet.", topic=self._topic
-            )
-        return LogEnds(ends, topic)
+        has_added = reported.partition_count > self._partition_count or not set(reported.partitions) <= set(partitions)
+        return LogEnds(ends, self._fetch_grown_topic(topic_id, partitions, reported, deadline) if has_added else None)
 
     def check_presence(self, topic_id: UUID | None, deadline: Deadline, number: int = 0) -> Presence:
         """Make one step of the check whether a partition of this topic exists; partition 0 stands for the topic."""
@@ -124,6 +106,39 @@ class TopicObserver:
     def on_recreated(self) -> None:
         """Discard the checks of the previous topic."""
         self._absence_checks.clear()
+
+    def _request_ends(
+        self,
+        topic_id: UUID | None,
+        partitions: Collection[TopicPartition],
+        deadline: Deadline,
+        isolation_level: IsolationLevel,
+    ) -> tuple[dict[TopicPartition, int], list[TopicReport], TransientBrokerError | None]:
+        """Return the ends, the reports that show no later leader, and why these do not suffice, if they do not."""
+        requested = dict.fromkeys(partitions, LATEST)
+        while True:
+            leaders = self._cluster.known_leaders(requested)  # those that respond have these epochs, or later ones
+            ends = self._cluster.offsets(requested, isolation_level=isolation_level, deadline=deadline)
+            by_topic, unresolved_error = self._witnesses.request_reports({self._topic: topic_id}, requested, deadline)
+            reports = by_topic[self._topic]
+            epochs = {tp: leader.epoch for tp, leader in leaders.items()}
+            if leaders.keys() == requested.keys() and not has_later_leader(epochs, topic_id, reports):
+                return ends, reports, unresolved_error
+            # The ends may come from a leader that was deposed: request them from the next one.
+            self._cluster.use_next_broker()
+            self._cluster.topics([self._topic], deadline=deadline)
+
+    def _fetch_grown_topic(
+        self, topic_id: UUID | None, partitions: Collection[TopicPartition], reported: LogTopic, deadline: Deadline
+    ) -> LogTopic:
+        """Return the topic with at least as many partitions as brokers have reported."""
+        topic = self.fetch_topic(topic_id, partitions, deadline)
+        if topic.partition_count < reported.partition_count:
+            self._cluster.use_next_broker()
+            raise TransientBrokerError(
+                "The metadata of a broker does not contain the added partitions yet.", topic=self._topic
+            )
+        return topic
 
     def _discard_checks(self, existing: Collection[TopicPartition]) -> None:
         """Discard the absence checks of the topic and of its existing partitions."""

@@ -104,10 +104,10 @@ class PayloadSettings:
         from pyspark_kafka_direct.options.payload_formats import format_row
 
         def stripped(side: SidePayload) -> SidePayload:
-            schema = side.schema if format_row(side.format).uses_registry else None
+            schema = side.schema if format_row(side.format).encoded_by_schema else None
             return replace(side, schema=schema, subject=None, strategy="topic", version=LATEST_VERSION)
 
-        needs_registry = any(format_row(side.format).uses_registry for side in (self.key, self.value))
+        needs_registry = any(format_row(side.format).encoded_by_schema for side in (self.key, self.value))
         registry = self.registry if needs_registry else None
         return replace(self, key=stripped(self.key), value=stripped(self.value), registry=registry)
 

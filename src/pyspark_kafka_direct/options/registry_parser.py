@@ -88,7 +88,7 @@ def parse_read_registry(
     _check_read_options(parsed, formats, has_registry=settings is not None)
     if settings is None:
         return None
-    sides = [side for side in SIDES if _needs_registry(parsed, side)]
+    sides = [side for side in SIDES if _is_read_with_registry(parsed, side)]
     if not sides:
         # JSON with schema ids is decoded without the registry, so its options are accepted, but have no effect.
         has_ids = any(parsed.values.get(f"{side}Framing") in ID_FRAMINGS for side in SIDES)
@@ -106,10 +106,10 @@ def parse_read_registry(
     return settings
 
 
-def _needs_registry(parsed: ParsedConfig, side: Side) -> bool:
+def _is_read_with_registry(parsed: ParsedConfig, side: Side) -> bool:
     """Return whether keys or values are read with a schema of the registry, if there is one."""
     row = format_row(parsed.get_string(f"{side}Format") or "")
-    return row.uses_registry or (row.registry_has_fields and f"{side}Schema" not in parsed.given_names)
+    return row.encoded_by_schema or (row.registry_has_fields and f"{side}Schema" not in parsed.given_names)
 
 
 def unused_registry_warnings(parsed: ParsedConfig, reason: str) -> list[str]:
@@ -142,11 +142,11 @@ def _check_read_options(parsed: ParsedConfig, formats: Mapping[Side, str], *, ha
         framing, schema_id = f"{side}Framing", f"{side}SchemaId"
         subject_options = [f"{side}{name}" for name in _SUBJECT_OPTIONS]
         row = format_row(payload_format)
-        if not row.uses_registry:
-            if not (has_registry and _needs_registry(parsed, side)):
+        if not row.encoded_by_schema:
+            if not (has_registry and _is_read_with_registry(parsed, side)):  # JSON may have its fields from there
                 for name in subject_options:
-                    unused.add(name, needed_format(side, lambda each: each.uses_registry))
-            unused.add(schema_id, needed_format(side, lambda each: each.uses_registry))
+                    unused.add(name, needed_format(side, lambda each: each.encoded_by_schema))
+            unused.add(schema_id, needed_format(side, lambda each: each.encoded_by_schema))
             if not row.framings:
                 unused.add(framing, needed_format(side, lambda each: each.framings))
         elif has_registry:
@@ -180,7 +180,7 @@ def parse_side(parsed: ParsedConfig, side: Side) -> SidePayload:
         )
     # Without a framing, JSON has no ids with a registry, too: keys are often plain JSON. If the fields are those of the
     # registry, reader_schemas changes that.
-    default = "confluent" if row.uses_registry and parsed.get_list(REGISTRY_URL) else "none"
+    default = "confluent" if row.encoded_by_schema and parsed.get_list(REGISTRY_URL) else "none"
     return SidePayload(
         side,
         payload_format,

@@ -55,7 +55,7 @@ def parse_sink_payloads(parsed: ParsedConfig, security: SecuritySettings, warnin
     """Return what is encoded; ``security`` are the settings of the brokers, which a registry may use too."""
     formats = {side: _format(parsed, side) for side in SIDES}
     # There is no default framing of JSON: without one, it is written without a schema.
-    with_schema = [side for side in SIDES if format_row(formats[side]).uses_registry or _has_ids(parsed, side)]
+    with_schema = [side for side in SIDES if format_row(formats[side]).encoded_by_schema or _has_ids(parsed, side)]
     check_function_options(parsed, formats)
     registry = parse_registry(parsed, security, warnings)
     _check_unused_options(parsed, with_schema, has_registry=registry is not None)
@@ -126,7 +126,7 @@ def _has_ids(parsed: ParsedConfig, side: Side) -> bool:
 def _parse_side(parsed: ParsedConfig, side: Side, *, has_registry: bool) -> SidePayload:
     payload = parse_side(parsed, side)
     row = format_row(payload.format)
-    if not has_registry and payload.schema is None and row.uses_registry:
+    if not has_registry and payload.schema is None and row.encoded_by_schema:
         raise OptionError(
             f"{side}Format={payload.format} needs the schema: set {side}Schema to {row.schema_text}, or "
             f"{REGISTRY_URL} to a schema registry"
@@ -144,7 +144,7 @@ def _check_unused_options(parsed: ParsedConfig, sides: list[Side], *, has_regist
         if not row.has_charset:
             unused.add(f"{side}Charset", needed_format(side, lambda each: each.has_charset))
         if side not in sides:  # it is written without a schema
-            need = needed_format(side, lambda each: each.uses_registry)
+            need = needed_format(side, lambda each: each.encoded_by_schema)
             if row.framings:
                 need = f"schema ids, which {row.title} has with {side}Framing={either(ID_FRAMINGS)}; set one of these"
             for name in _SCHEMA_OPTIONS:

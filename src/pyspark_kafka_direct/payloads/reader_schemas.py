@@ -41,7 +41,7 @@ def with_reader_schemas(
             if not payload.has_given_framing and (is_needed or SCHEMA_COMMENT.fullmatch(comment)):
                 found = replace(payload, framing="confluent")  # a writer that registers the schema writes its id, too
         else:
-            is_needed = row.uses_registry and (comments is None or payload.side in comments)
+            is_needed = row.encoded_by_schema and (comments is None or payload.side in comments)
         if is_needed:
             try:
                 found = _with_reader_schema(found, registry, comment, latest)

@@ -209,7 +209,8 @@ class SnapshotReader:
             self._fixed_topic_ids = {**snapshot.topic_ids, **self._fixed_topic_ids}  # the first ids stay
             for tp in sorted(partitions_behind & snapshot.latest.keys()):
                 end = snapshot.latest[tp]
-                # An end that was fixed too low becomes the start, or the end of a log that ends before it.
+                # An end that was fixed too low becomes the start, or the end of a log that ends before it. One that is
+                # missing becomes the present end.
                 self.fixed_end_offsets[tp] = min(end, start[tp]) if tp in self.fixed_end_offsets else end
         return OffsetSnapshot(self.fixed_end_offsets, self._fixed_topic_ids)
 

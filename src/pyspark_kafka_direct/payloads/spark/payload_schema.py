@@ -91,7 +91,7 @@ def _converted(field: StructField) -> pa.Field:
 
 def _comment(payload: SidePayload, payload_type: str) -> str:
     """Return the comment of a column: the id of its schema if it is from a registry, or that it is decoded."""
-    if not payload.source and not format_row(payload.format).uses_registry and payload.charset is None:
+    if not payload.source and not format_row(payload.format).encoded_by_schema and payload.charset is None:
         return ""
     if payload.subject is None or not payload.source:
         is_like_bytes = payload_type in ("string", "binary")  # other types show that the column is decoded
