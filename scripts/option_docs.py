@@ -95,8 +95,8 @@ def pages(table: OptionTable = OPTION_TABLE) -> dict[str, str]:
 
 def _options_page(table: OptionTable) -> str:
     documented = [option for option in table.options if not option.name.startswith(_REGISTRY_TLS)]
-    source_options = [option for option in documented if not option.client and option.key_in(ConfigSource.OPTION)]
-    client_settings = sorted((option for option in documented if option.client), key=lambda option: option.name)
+    source_options = [option for option in documented if not option.is_client and option.key_in(ConfigSource.OPTION)]
+    client_settings = sorted((option for option in documented if option.is_client), key=lambda option: option.name)
     # The policies of other options are in warnings and errors. Their rows in the tables name the APIs that apply them.
     unsupported = [option for option in (*source_options, *client_settings) if not option.apis]
     return _page(
@@ -232,7 +232,7 @@ def _grouped(rows: Iterable[_Row]) -> Iterable[_Row]:
 
 
 def _name(option: ConfigOption) -> str:
-    return f"`{option.name}`" if option.client or option.defined_by_spark else f"*`{option.name}`*"
+    return f"`{option.name}`" if option.is_client or option.defined_by_spark else f"*`{option.name}`*"
 
 
 def _spark_names(option: ConfigOption) -> str:

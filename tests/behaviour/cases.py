@@ -35,11 +35,11 @@ class Case(NamedTuple):
 
 def all_cases() -> list[Case]:
     options = OPTION_TABLE.options
-    cases = [case for option in options if option.client for case in _client_option_cases(option)]
+    cases = [case for option in options if option.is_client for case in _client_option_cases(option)]
     cases += [
         case
         for option in options
-        if not option.client and option.key_in(ConfigSource.OPTION)
+        if not option.is_client and option.key_in(ConfigSource.OPTION)
         for case in _data_source_option_cases(option)
     ]
     cases += [case for name in sorted(OPTION_TABLE.names(ConfigSource.SPARK)) for case in _spark_conf_cases(name)]
@@ -101,7 +101,7 @@ def _spark_conf_cases(name: str) -> Iterator[Case]:
 def _values_for(option: ConfigOption) -> tuple[str, ...]:
     if option.name in option_values.BY_NAME:
         return option_values.BY_NAME[option.name]
-    if option.client and "batch" not in option.apis:
+    if option.is_client and "batch" not in option.apis:
         accepted = (
             value for word in option.unsupported_policy("batch").accepted_values for value in (word, word.upper())
         )

@@ -198,7 +198,7 @@ def _option_problems(options: Mapping[str, str], to: str) -> Iterator[str]:
 
     if to != _SPARK:
         return
-    own = {each.name.lower() for each in OPTION_TABLE.options if not each.client and not each.defined_by_spark}
+    own = {each.name.lower() for each in OPTION_TABLE.options if not each.is_client and not each.defined_by_spark}
     for name, value in options.items():
         if name.lower() == "startingoffsets" and not spark_accepts_start(value):
             yield f"Spark's source rejects startingOffsets={value}, although a query with a checkpoint does not use it."

@@ -76,14 +76,14 @@ def newest_version(api_versions: Mapping[int, tuple[int, int]], api_key: int) ->
     return api_versions[api_key][1] if api_key in api_versions else -1
 
 
-def check_supported_broker(api_versions: Mapping[int, tuple[int, int]], broker: str, *, sasl: bool) -> None:
+def check_supported_broker(api_versions: Mapping[int, tuple[int, int]], broker: str, *, needs_sasl: bool) -> None:
     """Raise ``UnsupportedBrokerError`` if a required request is missing or too old."""
     missing_requests = [
         f"{name} {version}"
         for key, (name, version) in _REQUIRED_VERSIONS.items()
         if newest_version(api_versions, key) < version
     ]
-    if sasl and _SASL_AUTHENTICATE not in api_versions:
+    if needs_sasl and _SASL_AUTHENTICATE not in api_versions:
         missing_requests.append("SaslAuthenticate 0")
     if missing_requests:
         raise UnsupportedBrokerError(

@@ -156,7 +156,7 @@ class Connection:
             self.close()
             raise error_for(response.error_code, "fetching the broker's API versions", broker=self.broker)
         self.api_versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-        check_supported_broker(self.api_versions, self.broker, sasl=self.settings.security.sasl is not None)
+        check_supported_broker(self.api_versions, self.broker, needs_sasl=self.settings.security.sasl is not None)
 
     def authenticate(self, deadline: Deadline) -> None:
         """Log in, if the settings have SASL; afterwards the connection can be used."""

@@ -131,7 +131,7 @@ class FetchChannel:
         self._settings = replace(settings, fetch_max_bytes=min(max(settings.fetch_max_bytes, 0), _MAX_RESPONSE_BYTES))
         self._rack = settings.client_rack if follow_rack else ""
         # By whether all partitions of a request have topic ids.
-        self.versions = {topic_ids: _negotiate_version(connection, topic_ids=topic_ids) for topic_ids in (False, True)}
+        self.versions = {has_ids: _negotiate_version(connection, has_topic_ids=has_ids) for has_ids in (False, True)}
         self._version = 0  # of the last request, as the partitions
         self._requested_partitions: Sequence[FetchRequestPartition] = ()
         connection.reserve_buffer(settings.max_partition_fetch_bytes)
@@ -393,8 +393,8 @@ def parse_fetch_response(
     return FetchResponseData(0, response.throttle_time_ms, partition_responses)
 
 
-def _negotiate_version(connection: Connection, *, topic_ids: bool) -> int:
-    newest = NEWEST_VERSION if topic_ids else FIRST_VERSION_WITH_TOPIC_IDS - 1
+def _negotiate_version(connection: Connection, *, has_topic_ids: bool) -> int:
+    newest = NEWEST_VERSION if has_topic_ids else FIRST_VERSION_WITH_TOPIC_IDS - 1
     return negotiate_version(API_KEY, "Fetch", (OLDEST_VERSION, newest), connection.api_versions, connection.broker)
 
 

@@ -510,7 +510,7 @@ class ContinuousExecution:
             commit_ms=commit_seconds * 1000,
         )
         self._report_batch(result, start_offsets, seconds)
-        self._state.set_status("Processing new data", active=True, data=True)
+        self._state.set_status("Processing new data", active=True, has_data=True)
         self._state.add_progress(progress_report, result.offsets)
 
     def _report_batch(self, result: EpochResult, start: Mapping[TopicPartition, int], seconds: float) -> None:

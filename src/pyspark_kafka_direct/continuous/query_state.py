@@ -52,10 +52,10 @@ class QueryState:
         with self._changed:
             return list(self._progress)
 
-    def set_status(self, message: str, *, active: bool, data: bool = False) -> None:
+    def set_status(self, message: str, *, active: bool, has_data: bool = False) -> None:
         with self._changed:
             if not self.ended:  # a late commit may still report
-                self.status = {"message": message, "isDataAvailable": data, "isTriggerActive": active}
+                self.status = {"message": message, "isDataAvailable": has_data, "isTriggerActive": active}
 
     def set_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         with self._changed:

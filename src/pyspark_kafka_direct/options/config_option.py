@@ -106,7 +106,7 @@ class ConfigOption:
     field: str = _NAMED_AS_OPTION
     # Whether it is a setting of Kafka clients. As an option, its name is prefixed with `kafka.`. An empty value means
     # "not given" unless there is a default.
-    client: bool = False
+    is_client: bool = False
     aliases: tuple[str, ...] = ()  # librdkafka's names
     # Whether a client setting decides which records are read, with which guarantee they are written, or about security.
     changes_results: bool = False
@@ -143,7 +143,7 @@ class ConfigOption:
         """Return what to do with the option in an API that does not apply it."""
         if api in self.unsupported:
             return self.unsupported[api]
-        if api == "log" and not self.client:
+        if api == "log" and not self.is_client:
             return DATA_SOURCE_ONLY
         return WRITES_ONLY if self.role == "produce" else READS_ONLY
 

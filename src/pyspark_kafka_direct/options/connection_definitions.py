@@ -64,7 +64,7 @@ def _is_ipv6(host: str) -> bool:
     return True
 
 
-connection: Final = partial(ConfigOption, role="connect", apis=APIS, client=True)
+connection: Final = partial(ConfigOption, role="connect", apis=APIS, is_client=True)
 _SERVERS: Final = _ServerList(Text(pattern=HOST_PORT, expected="host:port of one or more brokers, separated by commas"))
 _BUFFER_SIZE: Final = Integer(-1, MAX_INT32)
 

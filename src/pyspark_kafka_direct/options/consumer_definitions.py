@@ -40,8 +40,8 @@ _FROM_LEADERS: Final[dict[Api, UnsupportedPolicy]] = {
     "log": UnsupportedPolicy("a log reads from partition leaders"),
 }
 
-_fetch: Final = partial(ConfigOption, role="fetch", apis=FETCH_APIS, client=True)
-_group: Final = partial(ConfigOption, role="group", client=True)
+_fetch: Final = partial(ConfigOption, role="fetch", apis=FETCH_APIS, is_client=True)
+_group: Final = partial(ConfigOption, role="group", is_client=True)
 
 # A table, formatted by hand: a line for each option, and its documentation.
 # fmt: off

@@ -75,7 +75,9 @@ class OptionTable:
             if source_key.source is ConfigSource.JAAS and source_key.name
         }
         data_source_names = [
-            option.name.lower() for option in self.options if not option.client and option.key_in(ConfigSource.OPTION)
+            option.name.lower()
+            for option in self.options
+            if not option.is_client and option.key_in(ConfigSource.OPTION)
         ]
         # The first words of data source options with a dot, such as `schema`. All other names with a dot are client
         # settings, with or without `kafka.`.
@@ -120,7 +122,7 @@ class OptionTable:
         self,
         source: ConfigSource,
         *,
-        client: bool | None = None,  # whether only client settings, or only others; None: both
+        is_client: bool | None = None,  # whether only client settings, or only others; None: both
         apis: Collection[Api] = (),  # only options that one of them applies; empty: all
         not_misspelt_in: Api | None = None,  # only options for whose misspelt names this API raises an error; None: all
     ) -> list[str]:
@@ -128,7 +130,7 @@ class OptionTable:
         return [
             name
             for option in self.options
-            if (client is None or option.client is client)
+            if (is_client is None or option.is_client is is_client)
             and (not apis or any(api in option.apis for api in apis))
             and (not_misspelt_in is None or option.rejects_misspelling(not_misspelt_in))
             for source_key in option.source_keys
@@ -141,7 +143,7 @@ class OptionTable:
         source_key = option.key_in(source)
         if source_key is not None and source_key.name:
             name = source_key.name
-        elif option.client and source is ConfigSource.OPTION:
+        elif option.is_client and source is ConfigSource.OPTION:
             name = _KAFKA_PREFIX + option.name
         else:
             name = option.name
@@ -163,9 +165,9 @@ def format_name(source: ConfigSource, name: str) -> str:
 def _may_be_named(option: ConfigOption, name: str, is_prefixed: bool) -> bool:
     """Return whether an option may have a name with the prefix ``kafka.``, or one without it."""
     if is_prefixed:
-        return option.client
+        return option.is_client
     # A client setting without a dot needs the prefix: `debug` would look like an option of the data source.
-    return not option.client or "." in name
+    return not option.is_client or "." in name
 
 
 def _matches_key(option: ConfigOption, source_key: SourceKey, name: str) -> bool:
@@ -330,7 +332,7 @@ def _matches(
         value = _as_string(given_name, given_value)
         match = table.find(source, name)
         option = match.option
-        if option is not None and option.client and not value.strip() and option.default_in(api) is None:
+        if option is not None and option.is_client and not value.strip() and option.default_in(api) is None:
             continue  # not given: a template for all clients may have empty settings
         if match.canonical_name not in first_given:
             first_given[match.canonical_name] = match.display_name, value
@@ -452,7 +454,7 @@ def _unknown_option_warnings(
         return [option_messages.unknown_warning(source, display_name, _hint(name, tuple(table.names(source))))]
     if table.is_client_option(display_name):
         unprefixed_name = display_name.lower().removeprefix(_KAFKA_PREFIX)
-        hint = _hint(unprefixed_name, tuple(table.names(source, client=True)), _KAFKA_PREFIX)
+        hint = _hint(unprefixed_name, tuple(table.names(source, is_client=True)), _KAFKA_PREFIX)
         return [option_messages.unknown_warning(source, display_name, hint)]
     if display_name.lower() in _SPARK_OPTIONS:
         return []
@@ -462,10 +464,10 @@ def _unknown_option_warnings(
     is_of_keys = display_name.lower().startswith("key")  # `format` and `schema` are those of values
     names = tuple(
         name
-        for name in table.names(source, client=False)
+        for name in table.names(source, is_client=False)
         if (is_of_registry or not name.startswith(REGISTRY_PREFIX)) and (is_of_keys or not name.startswith("key"))
     )
-    hint = _hint(display_name, names) or _hint(display_name, tuple(table.names(source, client=True)), _KAFKA_PREFIX)
+    hint = _hint(display_name, names) or _hint(display_name, tuple(table.names(source, is_client=True)), _KAFKA_PREFIX)
     return [option_messages.unknown_warning(source, display_name, hint)]
 
 
@@ -492,11 +494,11 @@ def _reject_misspelling(table: OptionTable, api: Api, source: ConfigSource, disp
     name = display_name.lower().removeprefix(_KAFKA_PREFIX)
     if name == display_name.lower():
         apis = next((apis for apis in (SINK_API, LOG_API) if api in apis), READ_APIS)
-        names = tuple(table.names(source, client=False, apis=apis))
+        names = tuple(table.names(source, is_client=False, apis=apis))
         if _is_misspelt(display_name, names):
             raise option_messages.misspelled_option(source, display_name, _hint(display_name, names))
     if source is ConfigSource.PARAMETER or table.is_client_option(display_name):
-        names = tuple(table.names(source, client=True, not_misspelt_in=api))
+        names = tuple(table.names(source, is_client=True, not_misspelt_in=api))
         if is_misspelt_setting(name, names):
             prefix = _KAFKA_PREFIX if source is ConfigSource.OPTION else ""
             raise option_messages.misspelled_option(source, display_name, _hint(name, names, prefix))

@@ -21,7 +21,7 @@ class FormatRow:
 
     title: str  # for messages
     decodes: bool = True  # values may be malformed
-    fails: bool = False  # whether FAILFAST is the default of `mode`, as in Spark's function; else it is PERMISSIVE
+    fails_by_default: bool = False  # the default of `mode` is FAILFAST, as in Spark's function; else PERMISSIVE
     has_schema: bool = True
     framings: tuple[FramingName, ...] = ()  # where a schema id can be
     encoded_by_schema: bool = False  # keySchema, valueSchema or a registry has it; values have no meaning without it
@@ -48,7 +48,7 @@ FORMATS: Final[Mapping[str, FormatRow]] = {
     "string": FormatRow(
         title="strings",
         decodes=False,
-        fails=True,
+        fails_by_default=True,
         has_schema=False,
         has_charset=True,
         written_by_type=True,
@@ -83,7 +83,7 @@ FORMATS: Final[Mapping[str, FormatRow]] = {
     ),
     "avro": FormatRow(
         title="Avro",
-        fails=True,
+        fails_by_default=True,
         framings=("confluent", "header", "single-object", "none"),
         encoded_by_schema=True,
         derives_schema=True,
@@ -103,7 +103,7 @@ FORMATS: Final[Mapping[str, FormatRow]] = {
     ),
     "protobuf": FormatRow(
         title="Protobuf",
-        fails=True,
+        fails_by_default=True,
         framings=("confluent", "none"),
         encoded_by_schema=True,
         has_message=True,

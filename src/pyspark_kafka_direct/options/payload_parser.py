@@ -152,7 +152,7 @@ def _check_format(parsed: ParsedConfig, side: Side, payload_format: str, *, from
 
 def _mode(parsed: ParsedConfig, sides: Iterable[SidePayload]) -> MalformedMode:
     """Return the mode; its default is that of Spark's function for the format."""
-    fails = any(each.may_be_malformed and format_row(each.format).fails for each in sides)
+    fails = any(each.may_be_malformed and format_row(each.format).fails_by_default for each in sides)
     return cast("MalformedMode", parsed.get_string("mode") or ("FAILFAST" if fails else "PERMISSIVE"))
 
 

@@ -45,7 +45,7 @@ _NO_GUARANTEE_OF_READS: Final = UnsupportedPolicy(
 
 _NO_TRANSACTIONS_OF_LOG: Final[dict[Api, UnsupportedPolicy]] = {"log": UnsupportedPolicy(NO_TRANSACTIONS_OF_LOG_REASON)}
 
-_producer: Final = partial(ConfigOption, role="produce", apis=PRODUCER_APIS, client=True)
+_producer: Final = partial(ConfigOption, role="produce", apis=PRODUCER_APIS, is_client=True)
 _sink: Final = partial(ConfigOption, role="produce", apis=SINK_API)
 
 # A table, formatted by hand: a line for each option, and its documentation.

@@ -131,7 +131,7 @@ def _parse_sasl(parsed: ParsedConfig, warnings: list[str], *, is_encrypted: bool
     if mechanism.startswith("SCRAM"):
         # Only a login module can say that the credentials are those of a delegation token (KIP-48).
         is_token = module is not None and module.options.get("tokenauth", "").lower() == "true"
-        return SaslSettings(mechanism, username, password, delegation_token=is_token)
+        return SaslSettings(mechanism, username, password, is_delegation_token=is_token)
     if "\0" in username + password.reveal():
         raise OptionError("the user name and the password for PLAIN cannot contain the character NUL (RFC 4616)")
     return SaslSettings(mechanism, username, password)

@@ -329,7 +329,7 @@ class SaslSettings:
     mechanism: str  # PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI
     username: str = ""
     password: Secret = NO_SECRET
-    delegation_token: bool = False  # whether user name and password are the id and HMAC of one (SCRAM, KIP-48)
+    is_delegation_token: bool = False  # whether user name and password are the id and HMAC of one (SCRAM, KIP-48)
     oauth: OAuthSettings | None = None
     kerberos: KerberosSettings | None = None
     token_login: DelegationTokenLogin | None = None  # in place of user name and password

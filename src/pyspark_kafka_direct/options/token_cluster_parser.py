@@ -136,7 +136,7 @@ def _parse_cluster(
             if name in parsed.given_names
         ]
     connection = parse_connection(parsed, warnings)
-    if connection.security.sasl is not None and connection.security.sasl.delegation_token:
+    if connection.security.sasl is not None and connection.security.sasl.is_delegation_token:
         raise OptionError(
             "the login is a delegation token (tokenauth), which cannot create another one; log in with a password, "
             "Kerberos or a client certificate"

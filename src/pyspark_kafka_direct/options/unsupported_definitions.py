@@ -73,7 +73,7 @@ def _unsupported(
             name,
             role=role,
             apis=(),
-            client=True,
+            is_client=True,
             aliases=aliases,
             unsupported=policies,
             # TLS settings may also be those of a token endpoint, inside sasl.jaas.config.
@@ -233,7 +233,7 @@ def _serde_options(part: str) -> tuple[ConfigOption, ConfigOption]:
         f"{part}.deserializer",
         role="fetch",
         apis=(),
-        client=True,
+        is_client=True,
         unsupported={
             **dict.fromkeys(RANGE_APIS, decode),
             "continuous": UnsupportedPolicy(
@@ -248,7 +248,7 @@ def _serde_options(part: str) -> tuple[ConfigOption, ConfigOption]:
         f"{part}.serializer",
         role="produce",
         apis=(),
-        client=True,
+        is_client=True,
         unsupported={
             "sink": encode,
             "log": replace(bytes_of_log, accepted_values=_byte_array_classes("Serializer")),

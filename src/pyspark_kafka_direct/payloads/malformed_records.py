@@ -66,9 +66,9 @@ class FirstMalformed(NamedTuple):
         return PayloadSchemaError if self.may_be_valid else MalformedPayloadError
 
 
-def first_malformed(malformed: MalformedValues, *, schema_errors: bool = False) -> FirstMalformed | None:
+def first_malformed(malformed: MalformedValues, *, is_schema_at_fault: bool = False) -> FirstMalformed | None:
     """Return the first malformed value, or the first one whose schema is at fault."""
-    found = malformed.advice if schema_errors else malformed.reasons  # only values with schema errors have advice
+    found = malformed.advice if is_schema_at_fault else malformed.reasons  # only values with schema errors have advice
     row = -1 if found is None else pc.index(found.is_valid(), True).as_py()
     if row < 0:
         return None
@@ -120,7 +120,7 @@ def _advice(
     ``options`` are those of the format, without the side.
     """
     for other_side, malformed in sides.items():
-        other = first_malformed(malformed, schema_errors=True)
+        other = first_malformed(malformed, is_schema_at_fault=True)
         if other is not None:  # another mode would also discard these records, which may be valid
             return f" Records behind it have a {other_side} whose schema cannot be used: {other.message}."
     from pyspark_kafka_direct.payloads.framing import NO_FRAMING, begins_with_id  # their imports are for few formats

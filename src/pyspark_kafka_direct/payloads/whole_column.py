@@ -58,7 +58,7 @@ def _first_error(malformed: MalformedValues, values: pa.BinaryArray, format_name
     assert first is not None
     advice = ""
     if not first.may_be_valid:
-        other = first_malformed(malformed, schema_errors=True)
+        other = first_malformed(malformed, is_schema_at_fault=True)
         if other is not None:  # mode=PERMISSIVE would also read these values as null, which may be valid
             advice = f" Values behind it have a schema that cannot be used: {other.message}."
         else:

@@ -146,7 +146,7 @@ class BrokerChannel:
                     timeout_ms=self._cluster.settings.request_timeout_ms,
                     transactional_id=self._transactional_id,
                     adds_partitions=self._adds_partitions,
-                    zstd=self._settings.codec == "zstd",
+                    uses_zstd=self._settings.codec == "zstd",
                 )
             except BaseException:
                 self._cluster.release(connection)

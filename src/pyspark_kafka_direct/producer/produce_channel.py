@@ -53,13 +53,13 @@ class ProduceChannel:
         timeout_ms: int,  # for which the broker may wait for replicas
         transactional_id: str | None = None,
         adds_partitions: bool = True,  # whether writes add partitions to the transaction (transaction.version 2)
-        zstd: bool = False,  # whether record batches may be compressed with zstd
+        uses_zstd: bool = False,  # whether record batches may be compressed with zstd
     ) -> None:
         self.connection = connection
         version = connection.version(PRODUCE)
         if transactional_id is not None and not adds_partitions:
             version = min(version, _FIRST_TRANSACTION_V2_VERSION - 1)
-        if zstd and version < _FIRST_ZSTD_VERSION:
+        if uses_zstd and version < _FIRST_ZSTD_VERSION:
             raise UnsupportedBrokerError(
                 "The broker does not support zstd, which requires Kafka 2.1: set another kafka.compression.type.",
                 broker=connection.broker,

@@ -42,20 +42,20 @@ def test_unsupported_request_raises() -> None:
 
 @pytest.mark.parametrize("version", [version for version in BROKER_API_VERSIONS if version >= (0, 11)])
 def test_brokers_from_0_11_on_are_accepted(version: tuple[int, ...]) -> None:
-    check_supported_broker(BROKER_API_VERSIONS[version], "b:1", sasl=False)
+    check_supported_broker(BROKER_API_VERSIONS[version], "b:1", needs_sasl=False)
 
 
 @pytest.mark.parametrize("version", [version for version in BROKER_API_VERSIONS if (0, 10) <= version < (0, 11)])
 def test_older_brokers_are_rejected_with_their_release(version: tuple[int, ...]) -> None:
     name = ".".join(map(str, version))
     with pytest.raises(UnsupportedBrokerError, match=rf"appears to be Kafka {name} .*oldest .*0\.11\.0 "):
-        check_supported_broker(BROKER_API_VERSIONS[version], "b:1", sasl=False)
+        check_supported_broker(BROKER_API_VERSIONS[version], "b:1", needs_sasl=False)
 
 
 def test_sasl_requires_1_0() -> None:
     with pytest.raises(UnsupportedBrokerError, match="SaslAuthenticate"):
-        check_supported_broker(BROKER_API_VERSIONS[(0, 11)], "b:1", sasl=True)
-    check_supported_broker(BROKER_API_VERSIONS[(1, 0)], "b:1", sasl=True)
+        check_supported_broker(BROKER_API_VERSIONS[(0, 11)], "b:1", needs_sasl=True)
+    check_supported_broker(BROKER_API_VERSIONS[(1, 0)], "b:1", needs_sasl=True)
 
 
 @pytest.mark.parametrize("version", [version for version in BROKER_API_VERSIONS if version >= (0, 10)])
@@ -99,4 +99,4 @@ def test_a_broker_that_lacks_one_required_version_is_rejected(name: str) -> None
     newer = BROKER_API_VERSIONS[(0, 10, 2)]
     api_key = next(each.key for each in APIS if each.name == name)
     with pytest.raises(UnsupportedBrokerError, match=name):
-        check_supported_broker({**oldest, api_key: newer[api_key]}, "b:1", sasl=False)
+        check_supported_broker({**oldest, api_key: newer[api_key]}, "b:1", needs_sasl=False)

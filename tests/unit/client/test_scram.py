@@ -23,7 +23,7 @@ SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
 def client(username: str = "user", *, delegation_token: bool = False) -> ScramClient:
-    return ScramClient("SCRAM-SHA-256", username, Secret("pencil"), NONCE, delegation_token=delegation_token)
+    return ScramClient("SCRAM-SHA-256", username, Secret("pencil"), NONCE, is_delegation_token=delegation_token)
 
 
 class Broker:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SERVERS = {"bootstrap.servers": "broker:9092"}
-SETTINGS = {option.name: option for option in OPTION_TABLE.options if option.client}
+SETTINGS = {option.name: option for option in OPTION_TABLE.options if option.is_client}
 
 # ConsumerConfig.configDef() of kafka-clients 4.4.0, all but the ones after "sasl." and "ssl." (tested with security).
 JAVA_CONSUMER = """

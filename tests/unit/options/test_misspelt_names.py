@@ -90,7 +90,7 @@ def test_names_that_others_document_are_never_errors(api: Api) -> None:
     for name in NAMES_OF_OTHERS:
         assert "is unknown and ignored" in parse(api, name).warnings[0], name
     for option in OPTION_TABLE.options:
-        for name in (option.name, *option.aliases) if option.client else ():
+        for name in (option.name, *option.aliases) if option.is_client else ():
             with suppress(OptionError):  # about the value, or because it is rejected
                 assert not any("unknown" in warning for warning in parse(api, name).warnings)
 

@@ -38,7 +38,7 @@ OPTION = ConfigOption(
     api_defaults={"rdd": "7"},
     doc="How long tea is brewed.",
     field="teapot_brew",
-    client=True,
+    is_client=True,
     aliases=("kettle.brew.ms",),
     unsupported={
         **dict.fromkeys(APIS, UnsupportedPolicy("tea is for streams")),

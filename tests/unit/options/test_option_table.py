@@ -38,7 +38,7 @@ def test_every_option_is_applied_or_has_a_policy_in_every_api() -> None:
 def test_ignored_client_settings_have_at_most_five_reasons() -> None:
     reasons: dict[str, set[str]] = {}
     for option in OPTION_TABLE.options:
-        policies = {api: option.unsupported_policy(api) for api in APIS if option.client and not option.apis}
+        policies = {api: option.unsupported_policy(api) for api in APIS if option.is_client and not option.apis}
         if policies and not policies["batch"].reject and option.role is None:
             reasons[option.name] = {policy.reason for policy in policies.values() if not policy.reject}
     assert len(reasons) > 80
@@ -76,7 +76,7 @@ def test_defaults_are_valid_and_limits_match_the_type() -> None:
 def test_names_are_unique() -> None:
     names = list(itertools.chain.from_iterable((option.name, *option.aliases) for option in OPTION_TABLE.options))
     assert len({name.lower() for name in names}) == len(names)
-    assert all(option.name == option.name.lower() for option in OPTION_TABLE.options if option.client)
+    assert all(option.name == option.name.lower() for option in OPTION_TABLE.options if option.is_client)
     for source in ConfigSource:
         names = OPTION_TABLE.names(source)
         assert len(set(names)) == len(names), source
@@ -115,6 +115,6 @@ def test_every_option_is_found_by_each_of_its_names() -> None:
         for source_key in option.source_keys:
             names = [source_key.name] if source_key.name else [option.name, *option.aliases]
             for name in names:
-                prefix = "kafka." if option.client and source_key.source is ConfigSource.OPTION else ""
+                prefix = "kafka." if option.is_client and source_key.source is ConfigSource.OPTION else ""
                 assert OPTION_TABLE.find(source_key.source, prefix + name).option is option, name
                 assert OPTION_TABLE.find(source_key.source, prefix + name).source_key == source_key, name

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parents[3] / "docs" / "options.md"
 T0 = TopicPartition("t", 0)
-DATA_SOURCE_NAMES = OPTION_TABLE.names(ConfigSource.OPTION, client=False, apis=READ_APIS)
+DATA_SOURCE_NAMES = OPTION_TABLE.names(ConfigSource.OPTION, is_client=False, apis=READ_APIS)
 
 
 def parse(**options: str) -> ReadSettings:
@@ -133,7 +133,7 @@ def test_client_settings_can_have_a_prefix() -> None:
 
 def test_every_client_setting_is_valid_without_its_prefix() -> None:
     for option in OPTION_TABLE.options:
-        if option.client and "." in option.name and "batch" in option.apis:
+        if option.is_client and "." in option.name and "batch" in option.apis:
             value = option.default_in("batch") or (option.allowed[0] if option.allowed else "b:1")
             parsed = parse_config(
                 {"kafka.bootstrap.servers": "b:1", option.name: value}, api="batch", source=ConfigSource.OPTION
@@ -417,7 +417,7 @@ def test_options_of_spark_and_of_kafka_are_not_rejected_as_misspelled_ones(
     base = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
     check(base | {name.lower(): "1" for name in spark_options.split()})
     for option in OPTION_TABLE.options:
-        if option.client and "." in option.name and not any(policy.reject for policy in option.unsupported.values()):
+        if option.is_client and "." in option.name and not any(policy.reject for policy in option.unsupported.values()):
             value = option.default_in("batch") or (option.allowed[0] if option.allowed else "b:1")
             assert parse_config(base | {option.name: value}, api="batch", source=ConfigSource.OPTION)
     prefixed = {"kafka.startingoffset": "1", "kafka.startingoffsetsbytimestampstrategy": "1"}

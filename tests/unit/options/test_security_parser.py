@@ -37,7 +37,7 @@ from pyspark_kafka_direct.options.spark_definitions import TOKEN_PROVIDERS_VARIA
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SETTINGS = {option.name: option for option in OPTION_TABLE.options if option.client}
+SETTINGS = {option.name: option for option in OPTION_TABLE.options if option.is_client}
 
 JAVA_SECURITY = """
 sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
@@ -212,7 +212,7 @@ def test_scram_from_jaas(mechanism: str) -> None:
 
 def test_a_delegation_token_from_jaas() -> None:
     settings = sasl("SCRAM-SHA-512", f'{SCRAM_MODULE} required username="id" password="hmac" tokenauth="true";')
-    assert settings.delegation_token
+    assert settings.is_delegation_token
 
 
 def test_user_and_password_under_librdkafka_names() -> None:

@@ -50,5 +50,5 @@ def grant(operation: str, resource: str, settings: ConnectionSettings) -> str:
 
 def _principal(settings: ConnectionSettings) -> str:
     sasl = settings.security.sasl
-    is_user = sasl is not None and sasl.username and sasl.token_login is None and not sasl.delegation_token
+    is_user = sasl is not None and sasl.username and sasl.token_login is None and not sasl.is_delegation_token
     return shlex.quote(f"User:{sasl.username}") if sasl is not None and is_user else "User:NAME"

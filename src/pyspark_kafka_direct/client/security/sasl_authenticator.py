@@ -161,8 +161,9 @@ class _SaslExchange:
         """Authenticate by RFC 5802, verifying both sides."""
         sasl = self._sasl
         nonce = self._deadline.system.nonce()
-        token = sasl.delegation_token
-        client = ScramClient(sasl.mechanism, sasl.username, sasl.password, nonce, delegation_token=token)
+        client = ScramClient(
+            sasl.mechanism, sasl.username, sasl.password, nonce, is_delegation_token=sasl.is_delegation_token
+        )
         try:
             server_first = self._send(client.first_message())
             server_final = self._send(client.final_message(server_first))
@@ -317,13 +318,13 @@ class ScramClient:
         password: Secret,
         nonce: str,
         *,
-        delegation_token: bool = False,  # whether user and password are a delegation token's id and HMAC
+        is_delegation_token: bool = False,  # whether user and password are a delegation token's id and HMAC
     ) -> None:
         self._hash = _HASHES[mechanism]
         self._password = password
         self._nonce = nonce.encode()
         user = username.replace("=", "=3D").replace(",", "=2C").encode()
-        self._first = b"n=" + user + b",r=" + self._nonce + (b",tokenauth=true" if delegation_token else b"")
+        self._first = b"n=" + user + b",r=" + self._nonce + (b",tokenauth=true" if is_delegation_token else b"")
         self._expected_signature = b""  # of the broker; `final_message` computes it, and `verify` compares it
 
     def first_message(self) -> bytes:

@@ -23,7 +23,7 @@ _POLL_SECONDS: Final = 0.1
 def with_token(sasl: SaslSettings, login: DelegationTokenLogin, deadline: Deadline, broker: str) -> SaslSettings:
     """Return the settings with the newest token; on the driver, wait until there is one that has not expired."""
     token = wait_for_token(login, deadline, broker)
-    return dataclasses.replace(sasl, username=token.id.reveal(), password=token.hmac, delegation_token=True)
+    return dataclasses.replace(sasl, username=token.id.reveal(), password=token.hmac, is_delegation_token=True)
 
 
 def wait_for_token(login: DelegationTokenLogin, deadline: Deadline, broker: str | None = None) -> DelegationToken:
