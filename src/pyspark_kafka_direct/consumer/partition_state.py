@@ -31,6 +31,7 @@ class EpochHistory:
 
     def __init__(self) -> None:
         self._starts: list[EpochStart] = []
+        self._known_from = 0  # epochs that ended before this offset are unknown
 
     @property
     def last(self) -> int:
@@ -40,6 +41,11 @@ class EpochHistory:
     def add(self, start: EpochStart) -> None:
         if start.epoch > self.last:
             self._starts.append(start)
+
+    def resume_at(self, offset: int, epoch: int) -> None:
+        """Set the epoch of the last record before an offset, which another consumer has read."""
+        self.add(EpochStart(epoch, 0))  # where it began is unknown
+        self._known_from = offset
 
     def add_batches(self, records: memoryview | bytearray | bytes, position: int) -> None:
         """Add the batches of a response to a fetch from ``position``, which may begin before it."""
@@ -52,6 +58,9 @@ class EpochHistory:
 
     def truncate(self, offset: int) -> None:
         """Forget the records from an offset on."""
+        if offset < self._known_from:  # the epoch of the record before it is unknown
+            self._starts.clear()
+            self._known_from = 0
         while self._starts and self._starts[-1].offset >= offset:
             self._starts.pop()
 
@@ -118,7 +127,7 @@ class TopicPartitionState:
     def set_last_epoch(self, epoch: int) -> None:
         """Set the epoch of the last batch before the position, which another consumer has read."""
         self.reader.last_fetched_epoch = epoch
-        self.epochs.add(EpochStart(epoch, 0))  # where it began is unknown
+        self.epochs.resume_at(self.position, epoch)
 
     def seek(self, offset: int) -> None:
         """Resume at an offset that the user chose; responses to earlier requests are ignored."""

@@ -115,6 +115,22 @@ def test_a_truncation_is_detected_by_the_leader_epoch_of_an_earlier_consumer(clu
         assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [5, 6]}
 
 
+def test_the_leader_epoch_of_an_earlier_consumer_does_not_apply_to_earlier_records(cluster: ConsumerCluster) -> None:
+    cluster.append(ONE, 5)
+    first_epoch = cluster.partition(ONE).epoch
+    cluster.elect(ONE, 1)
+    cluster.append(ONE, 5)
+    last_epochs = {ONE: cluster.partition(ONE).epoch}
+    with cluster.consumer({ONE: 8}, last_epochs=last_epochs, max_rows=1, max_bytes=1) as consumer:
+        assert consumer.last_epochs == last_epochs
+        consumer.seek(ONE, 2)
+        assert consumer.last_epochs == {ONE: -1}, "it is not known"
+        poll_until(consumer, lambda: consumer.positions[ONE] >= 3)
+        assert consumer.last_epochs == {ONE: first_epoch}
+        poll_until(consumer, at_end(cluster, consumer))
+        assert consumer.last_epochs == last_epochs
+
+
 def test_a_truncation_counts_once_no_broker_reports_a_later_leader(
     cluster: ConsumerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
