@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from tests.simulation.history import Codec, Plan, Size
 
 SHARES: Final[Mapping[str, int]] = {
-    "range_reads": 25,
+    "range_reads": 20,
+    "endless_reads": 5,
     "micro_batches": 25,
     "direct_streams": 8,
     "connections": 15,

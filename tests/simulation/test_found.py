@@ -94,6 +94,8 @@ _PLANS = Path(__file__).parent / "plans"
         "partition-that-only-a-slow-broker-knows",
         # A pattern's only topic could not be described, and the start failed because its stored offsets "are not read".
         "pattern-whose-topic-may-not-be-described",
+        # A consumer that resumed with the leader epoch of an earlier one went back, and assigned it to earlier records.
+        "reader-that-resumes-and-goes-back",
         # A bootstrap server required a rebootstrap, and was called again instead of the others.
         "rebootstrap-at-the-first-server",
         # A recreated topic accepted records behind one that was sent again. Then all were sent in the next epoch.

@@ -1,0 +1,155 @@
+"""Bugs of reads without an end."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.simulation.planting import BugsOf, Patch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_bug: Final = BugsOf("endless_reads", "endless: ")
+
+
+class _AnyCount(int):
+    """A number of seeks that equals each other one."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def _first_epoch_of_a_response() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.partition_state import EpochHistory, EpochStart
+    from pyspark_kafka_direct.records import scan_batches
+
+    def add(_: Any) -> Any:
+        def add_batches(self: Any, records: Any, position: int) -> None:
+            first = scan_batches(records, position).batches[0]
+            self.add(EpochStart(first.leader_epoch, max(first.base_offset, position)))
+
+        return add_batches
+
+    return [Patch(EpochHistory, "add_batches", add)]
+
+
+def _paused_rows_are_lost() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
+
+    def collect(original: Any) -> Any:
+        def _collect_batches(self: Any) -> Any:
+            polled = original(self)
+            for partition in self._ready:
+                if partition.paused:
+                    partition.position = partition.reader.fetch_offset
+                    partition._discard_decoder()
+            self._ready = deque(each for each in self._ready if not each.paused)
+            return polled
+
+        return _collect_batches
+
+    return [Patch(PartitionConsumer, "_collect_batches", collect)]
+
+
+def _paused_partitions_are_returned() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
+
+    def collect(original: Any) -> Any:
+        def _collect_batches(self: Any) -> Any:
+            paused = [each for each in self._ready if each.paused]
+            for each in paused:
+                each.paused = False
+            try:
+                return original(self)
+            finally:
+                for each in paused:
+                    each.paused = True
+
+        return _collect_batches
+
+    return [Patch(PartitionConsumer, "_collect_batches", collect)]
+
+
+def _checks_from_before_a_seek_count() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.fetcher_manager import FetcherManager
+
+    def check(original: Any) -> Any:
+        def check_in_background(self: Any, reasons: Any, *more: Any) -> None:
+            counts = {partition: partition.seek_count for partition in reasons}
+            for partition, count in counts.items():
+                partition.seek_count = _AnyCount(count)
+            try:
+                original(self, reasons, *more)
+            finally:
+                for partition, count in counts.items():
+                    partition.seek_count = count
+
+        return check_in_background
+
+    return [Patch(FetcherManager, "check_in_background", check)]
+
+
+def _slow_responses_are_evidence_of_a_gap() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.partition_reader import PartitionReader
+
+    def decide(original: Any) -> Any:
+        return lambda self, context, end: original(self, context._replace(sent_at=context.received_at), end)
+
+    return [Patch(PartitionReader, "_decide_on_gap", decide)]
+
+
+def _epochs_of_discarded_rows_remain() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.partition_state import EpochHistory
+
+    return [Patch(EpochHistory, "truncate", lambda _: lambda self, offset: None)]
+
+
+def _epoch_of_fetched_rows() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.partition_state import TopicPartitionState
+
+    def last(_: Any) -> Any:
+        return property(lambda self: self.reader.last_fetched_epoch)
+
+    return [Patch(TopicPartitionState, "last_returned_epoch", last)]
+
+
+def _truncated_to_the_end_of_the_epoch() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.partition_state import EpochHistory
+
+    return [Patch(EpochHistory, "diverges_at", lambda _: lambda self, epoch, end_offset: end_offset)]
+
+
+BUGS: Final = (
+    _bug(
+        "first epoch", "Of a response, only the first batch's leader epoch is remembered.", _first_epoch_of_a_response
+    ),
+    _bug("paused rows lost", "Fetched rows of a paused partition are lost.", _paused_rows_are_lost),
+    _bug("paused rows returned", "Fetched rows of a paused partition are returned.", _paused_partitions_are_returned),
+    _bug(
+        "checks before a seek",
+        "The outcome of a check from before a seek is applied.",
+        _checks_from_before_a_seek_count,
+    ),
+    _bug(
+        "slow responses",
+        "The time of a slow response counts as time without data.",
+        _slow_responses_are_evidence_of_a_gap,
+    ),
+    _bug("epochs remain", "Leader epochs of discarded rows are remembered.", _epochs_of_discarded_rows_remain),
+    _bug(
+        "fetched epoch",
+        "A consumer that resumes gets the leader epoch of rows that were not returned.",
+        _epoch_of_fetched_rows,
+    ),
+    _bug(
+        "end of the epoch",
+        "A truncation is assumed to begin where the common leader epoch ends.",
+        _truncated_to_the_end_of_the_epoch,
+    ),
+)

@@ -1,0 +1,266 @@
+"""Reads without an end: a ``PartitionConsumer`` that is paused, moved and replaced returns each record once, in order.
+
+A model of what was returned has the rows between two offsets of each partition. When a truncation is reported, the rows
+from there on are removed, and read again. At the end the rows must be those of the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.simulation.environment import Environment
+from tests.simulation.errors import ViolationError
+from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
+from tests.simulation.scenarios.endless_read_draw import TOPICS, draw
+from tests.simulation.scenarios.several_topics import all_places, partition_at, partition_counts
+
+from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
+from pyspark_kafka_direct.errors import DataLossError, KafkaDirectError, TruncatedError
+from pyspark_kafka_direct.offsets import EARLIEST, TopicPartition
+from pyspark_kafka_direct.options.settings import FetchSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.simulation.history import Plan
+    from tests.simulation.scheduler import World
+
+    from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
+
+__all__ = ["NAME", "SHRINKABLE", "draw", "run"]
+
+NAME: Final = "endless_reads"
+SHRINKABLE: Final = {"topics": 1, "log": (), "append_list": (), "steps": ()}
+_LAST_SECONDS: Final = 300.0  # within which everything is read after the faults
+_LAST_POLL_SECONDS: Final = 1.0
+_POLLS_UNTIL_A_CHECK: Final = 60
+_SHORT_POLL_SECONDS: Final = 0.1
+_LAST_CONNECT_SECONDS: Final = 100.0  # within which connects end that are in flight when a consumer is closed
+
+
+def run(world: World, plan: Plan) -> None:
+    environment = Environment(world, plan)
+    parameters = plan.parameters
+    counts = partition_counts(TOPICS, parameters)
+    for number, (topic, partitions) in enumerate(counts.items()):
+        environment.cluster.create_topic(topic, partitions)
+        environment.write_log(topic, partitions, parameters["log"][number :: len(counts)])
+    for broker in environment.cluster.brokers.values():
+        broker.apply_image(environment.cluster.image)  # a broker that lacked a topic would say that it does not exist
+    for number, batch in enumerate(parameters["append_list"], len(parameters["log"])):
+        topic = TOPICS[number % len(counts)]
+        world.at(environment.started_at + batch["at"], _append, environment, topic, counts[topic], batch, number)
+    reader = _Reader(environment, [partition_at(counts, place) for place in all_places(counts)])
+    world.run([reader.process.spawn("reader", reader.run)])
+    environment.raise_errors()
+    environment.check_released([reader.process])
+
+
+def _append(environment: Environment, topic: str, partitions: int, batch: Mapping[str, Any], number: int) -> None:
+    environment.write_log(topic, partitions, [batch], first_number=number)
+
+
+class _PartitionModel:
+    """The rows that were returned of a partition: all records from ``start`` to ``position``."""
+
+    def __init__(self) -> None:
+        self.start = self.position = 0
+        self.rows: dict[int, bytes] = {}
+
+    def seek(self, offset: int) -> None:
+        """Remove the rows from an offset on; rows that are not followed by it are not compared any more."""
+        if not self.start <= offset <= self.position:
+            self.start = offset
+            self.rows.clear()
+        self.position = offset
+        self.rows = {each: value for each, value in self.rows.items() if each < offset}
+
+
+class _Reader:
+    """One process, whose consumer follows the steps of the plan."""
+
+    def __init__(self, environment: Environment, partitions: list[TopicPartition]) -> None:
+        self.process = environment.process("reader")
+        self._environment = environment
+        self._parameters = environment.plan.parameters
+        self._partitions = partitions
+        self._models = {tp: _PartitionModel() for tp in partitions}
+        self._paused: set[TopicPartition] = set()
+
+    def run(self) -> None:
+        self._client = self._environment.client(
+            self.process,
+            default_api_timeout_ms=self._parameters["api_timeout_ms"],
+            request_timeout_ms=self._parameters["request_timeout_ms"],
+            metadata_max_age_ms=self._parameters["metadata_max_age_ms"],
+        )
+        self._consumer = self._open({})
+        for step in self._parameters["steps"]:
+            self._take(step)
+        self._resume(self._partitions)
+        self._read_everything()
+        self._consumer.close()
+        self.process.sleep(_LAST_CONNECT_SECONDS)
+        for tp in self._partitions:
+            self._check_rows(tp)
+
+    def _open(self, last_epochs: Mapping[TopicPartition, int]) -> PartitionConsumer:
+        parameters = self._parameters
+        fetch = FetchSettings(
+            "read_committed" if parameters["committed"] else "read_uncommitted",
+            fetch_max_wait_ms=parameters["fetch_wait_ms"],
+            max_partition_fetch_bytes=parameters["fetch_bytes"],
+        )
+        starts = {tp: self._models[tp].position for tp in self._partitions}
+        return PartitionConsumer(
+            self._client,
+            fetch,
+            starts,
+            columns=("offset", "value"),
+            max_rows=parameters["max_rows"],
+            max_bytes=parameters["max_bytes"],
+            last_epochs=last_epochs,
+        )
+
+    def _take(self, step: Mapping[str, Any]) -> None:
+        tp = self._partitions[step["place"] % len(self._partitions)]
+        match step["kind"]:
+            case "poll":
+                for _ in range(step["count"]):
+                    self._poll(step["seconds"])
+            case "sleep":  # the caller is slower than the broker
+                self.process.sleep(step["seconds"])
+            case "pause":
+                self._consumer.pause([tp])
+                self._paused.add(tp)
+            case "resume":
+                self._resume([tp])
+            case "seek":
+                end = self._environment.oracle.truth(tp).end_offset(READ_UNCOMMITTED)
+                if step["first_fraction"] is not None:
+                    self._seek(tp, int(end * step["first_fraction"]))
+                    self._reach_check(tp)
+                self._seek(tp, int(end * step["fraction"]))
+            case "reopen":
+                self._consumer.close()
+                self._consumer = self._open(self._consumer.last_epochs)
+                self._paused.clear()
+
+    def _reach_check(self, tp: TopicPartition) -> None:
+        """Poll until requests in the background check what an error of a partition means, for some seconds at most."""
+        for _ in range(_POLLS_UNTIL_A_CHECK):
+            if self._consumer._partitions[tp].check_in_flight:
+                return
+            self._poll(_SHORT_POLL_SECONDS)
+
+    def _resume(self, partitions: list[TopicPartition]) -> None:
+        self._consumer.resume(partitions)
+        self._paused.difference_update(partitions)
+
+    def _seek(self, tp: TopicPartition, offset: int) -> None:
+        self._consumer.seek(tp, offset)
+        self._models[tp].seek(offset)
+
+    def _poll(self, seconds: float) -> None:
+        try:
+            with self._environment.world.operation():
+                polled = self._consumer.poll(seconds)
+        except DataLossError as error:
+            self._resume_after(error)
+            return
+        for batch in polled:
+            self._add(batch)
+        for tp, position in self._consumer.positions.items():
+            model = self._models[tp]
+            if position < model.position:
+                raise ViolationError(f"the position of {tp} goes back from {model.position} to {position}")
+            model.position = position
+
+    def _add(self, batch: PolledBatch) -> None:
+        tp, rows = batch
+        model = self._models[tp]
+        if tp in self._paused:
+            raise ViolationError(f"{tp} is paused, and rows of it are returned")
+        offsets, values = rows.column("offset").to_pylist(), rows.column("value").to_pylist()
+        if offsets != sorted(set(offsets)) or offsets[0] < model.position:
+            raise ViolationError(f"rows of {tp} from offset {model.position} on have the offsets {offsets}")
+        model.rows.update(zip(offsets, values, strict=True))
+        model.position = offsets[-1] + 1
+        self._check_epoch(tp, offsets[-1], values[-1])
+
+    def _check_epoch(self, tp: TopicPartition, offset: int, value: bytes) -> None:
+        """Check the leader epoch that a consumer gets that continues after the last row."""
+        if self._consumer.positions[tp] != offset + 1 or not self._environment.cluster.settings.leader_epochs:
+            return
+        batches = self._environment.oracle.truth(tp).batches
+        epochs = {epoch for epoch, written in batches.items() for batch, _ in written if value in batch.values}
+        if self._consumer.last_epochs[tp] not in epochs:
+            raise ViolationError(
+                f"the record at {tp}@{offset} is of the leader epoch {epochs}, not {self._consumer.last_epochs[tp]}"
+            )
+
+    def _resume_after(self, error: DataLossError) -> None:
+        """Seek to where the log continues, if it has lost records."""
+        assert error.topic is not None
+        assert error.partition is not None
+        tp = TopicPartition(error.topic, error.partition)
+        model, truth = self._models[tp], self._environment.oracle.truth(tp)
+        if isinstance(error, TruncatedError):
+            if not truth.truncations():
+                raise ViolationError(f"nothing was truncated: {error!r}") from error
+            truncated_to = self._log_start(tp) if error.truncated_to is None else error.truncated_to
+            if truncated_to > model.position:  # it is not known which rows are still in the log
+                model.start = truncated_to = model.position
+                model.rows.clear()
+            self._seek(tp, truncated_to)
+            return
+        if truth.log_start() <= model.position and not truth.truncations():
+            raise ViolationError(f"nothing was lost at offset {model.position}: {error!r}") from error
+        self._seek(tp, self._log_start(tp))
+
+    def _log_start(self, tp: TopicPartition) -> int:
+        while True:
+            try:
+                return self._client.offsets({tp: EARLIEST})[tp]
+            except KafkaDirectError:
+                self.process.sleep(1.0)
+
+    def _read_everything(self) -> None:
+        """Read until the ends of the logs, after the faults have stopped."""
+        world, oracle = self._environment.world, self._environment.oracle
+        isolation = self._isolation
+        while not self._environment.is_quiet:
+            self._poll(_LAST_POLL_SECONDS)
+        until = world.now + _LAST_SECONDS
+        while True:
+            self._poll(_LAST_POLL_SECONDS)
+            if all(self._models[tp].position >= oracle.truth(tp).end_offset(isolation) for tp in self._partitions):
+                break
+            if world.now > until:
+                positions = {tp: model.position for tp, model in self._models.items()}
+                raise ViolationError(f"after {_LAST_SECONDS:g} s without faults, the positions are {positions}")
+        for _ in range(10):  # a truncation that is known by now is reported
+            self._poll(_LAST_POLL_SECONDS)
+
+    @property
+    def _isolation(self) -> int:
+        return READ_COMMITTED if self._parameters["committed"] else READ_UNCOMMITTED
+
+    def _check_rows(self, tp: TopicPartition) -> None:
+        """Compare the rows with the log, without those that expired or were compacted after they were read."""
+        model, truth = self._models[tp], self._environment.oracle.truth(tp)
+        has_epochs = self._environment.cluster.settings.leader_epochs
+        if truth.truncations() and (self._parameters["committed"] or not has_epochs):
+            return  # transactions are decided again, or nothing shows where the logs differ
+        present = dict(self._environment.oracle.records(tp, model.start, model.position, self._isolation))
+        missing = {offset: value for offset, value in present.items() if model.rows.get(offset) != value}
+        if missing:
+            raise ViolationError(f"records of {tp} are not returned: {missing}, but {model.rows}")
+        compacted = {entry.offset for entry in truth.compacted}
+        surplus = {
+            offset: value
+            for offset, value in model.rows.items()
+            if offset not in present and offset >= truth.log_start() and offset not in compacted
+        }
+        if surplus:
+            raise ViolationError(f"rows of {tp} are not in its log: {surplus}")
