@@ -12,6 +12,7 @@ from tests.simulation.cluster.groups import GroupCoordinator
 from tests.simulation.errors import ViolationError
 from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
 from tests.simulation.scenarios.micro_batch_options import GROUP, is_selected, selected_topics
+from tests.simulation.scenarios.micro_batch_recreations import Looks, Recreations, Report, Run
 from tests.simulation.scenarios.record_truth import generation_of
 from tests.simulation.scenarios.spark_tasks import check_task_read
 
@@ -28,22 +29,6 @@ _START = "(start)"  # the prefix of the keys with which the end of a first batch
 _AGED_OUT = re.compile(r"data loss \(aged out\): offsets \[(\d+), (\d+)\) of (\S+) were removed by retention")
 
 Offsets = dict[tuple[str, int], int]
-
-
-class Report(NamedTuple):
-    """A warning, or the error of a data loss."""
-
-    time: float
-    run: int
-    text: str
-    is_error: bool
-
-
-class _Run(NamedTuple):
-    number: int
-    options: Mapping[str, str]
-    trigger: str
-    started_at: float
 
 
 class _Row(NamedTuple):
@@ -77,12 +62,13 @@ class SinkChecker:
         self._cluster = cluster
         self._checkpoint = checkpoint
         self._reports = reports
-        self._runs: list[_Run] = []
-        self._looks: list[list[tuple[float, float]]] = []  # of each run, the times of its calls of latestOffset
+        self._runs: list[Run] = []
+        self._looks: list[Looks] = []  # of each run
+        self._recreations = Recreations(truth, cluster.settings, look_seconds, self._runs, self._looks)
         self._ends: list[Offsets] = []  # parsed entries of the offset log
 
     def begin_run(self, number: int, options: Mapping[str, str], trigger: str, now: float) -> None:
-        self._runs.append(_Run(number, options, trigger, now))
+        self._runs.append(Run(number, options, trigger, now))
 
     def topics_changed(self, options: Mapping[str, str]) -> bool:
         """Return whether a selected topic or partition may have been missing, or the selection changed."""
@@ -213,6 +199,7 @@ class SinkChecker:
         """Check the whole history; ``options`` are those of the last run."""
         self._check_reports()
         self._check_repeated_reports()
+        self._recreations.check_reports(self._reports, self._checkpoint, self._parsed_ends())
         self._check_first_start()
         self._check_offset_log()
         for read in self._checkpoint.reads:
@@ -504,7 +491,7 @@ class SinkChecker:
         if self._is_reported(partition, version.appended_at, generation=generation):
             return
         seen = generation > 1 and (
-            self._was_recreation_seen(topic, generation)
+            self._recreations.was_seen(topic, generation)
             or any(topic in report.text and self._promises(report, generation) for report in self._reports)
         )
         # A broker that lags returns the ends of a deleted topic for a while.
@@ -550,21 +537,6 @@ class SinkChecker:
                 f"offset {version.offset} of {topic}-{index} is missing in batch {batch}, and its loss "
                 f"({version.reason} at {version.removed_at:.3f}) was not reported: {version.value!r}"
             )
-
-    def _was_recreation_seen(self, topic: str, generation: int) -> bool:
-        """Return whether a run looked at a topic both before it was deleted and long after it was recreated."""
-        settings = self._cluster.settings
-        if not settings.topic_ids:
-            return False
-        truths = self._truth.partitions
-        deleted_at = truths[topic, generation - 1, 0].deleted_at
-        seen_at = truths[topic, generation, 0].created_at + settings.metadata_lag + self._look_seconds
-        return any(
-            run.trigger == "processing time"
-            and any(returned < deleted_at for _, returned in looks)
-            and any(called > seen_at for called, _ in looks)
-            for run, looks in zip(self._runs, self._looks, strict=False)
-        )
 
     def _first_generation(self, topic: str) -> int:
         """Return the generation of a topic when the query's start was resolved."""

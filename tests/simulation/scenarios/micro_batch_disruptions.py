@@ -18,6 +18,7 @@ DISRUPTIONS: Final = (
     "changed selection",
     "new partition at the start",
     "changed isolation level",
+    "recreated topics",
 )
 RUNS: Final = 3
 SECONDS: Final = 8.0  # of the history
@@ -50,6 +51,8 @@ def draw_disruption(
             return _change_selection(rng, partitions, runs)
         case "changed isolation level":
             return _change_isolation(rng, runs)
+        case "recreated topics":
+            return _recreate_topics(rng, partitions, runs)
     return _add_partition_at_the_start(rng, partitions, runs)
 
 
@@ -109,6 +112,19 @@ def _change_isolation(rng: random.Random, runs: Sequence[dict[str, Any]]) -> Dis
         run["options"] = {**options, "kafka.isolation.level": level}
     transactions = [{**_append(rng, each, 0.3), "producer": 1, "transaction": "open"} for each in range(3)]
     return Disruption(appends=transactions + [_append(rng, each % 3, 0.2 * each + 2.0) for each in range(12)])
+
+
+def _recreate_topics(rng: random.Random, partitions: Mapping[str, int], runs: Sequence[dict[str, Any]]) -> Disruption:
+    """All topics are recreated between two batches of a query that continues after losses."""
+    runs[0]["triggers"] = 24
+    _set_options(runs, _SKIP_LOSS)
+    at = round(1.0 + rng.random(), 3)
+    events = [
+        Event("recreate_topic", at=at, args={"topic": topic, "partitions": count, "seconds": 0.0})
+        for topic, count in partitions.items()
+    ]
+    appends = [_append(rng, number, 0.1 * number) for number in range(6)]
+    return Disruption(events, appends + [_append(rng, number, at + 0.2) for number in range(6)])
 
 
 def _add_partition_at_the_start(

@@ -26,7 +26,7 @@ from tests.simulation.drawing import (
 from tests.simulation.environment import OUTDATED, UNREACHABLE, Environment
 from tests.simulation.errors import ProcessKilled, ViolationError
 from tests.simulation.history import Event, Plan
-from tests.simulation.scenarios.micro_batch_checks import Report, SinkChecker
+from tests.simulation.scenarios.micro_batch_checks import SinkChecker
 from tests.simulation.scenarios.micro_batch_disruptions import DISRUPTIONS, RUNS, SECONDS, draw_disruption
 from tests.simulation.scenarios.micro_batch_options import (
     GROUP,
@@ -36,6 +36,7 @@ from tests.simulation.scenarios.micro_batch_options import (
     parse_options,
     selected_topics,
 )
+from tests.simulation.scenarios.micro_batch_recreations import Report
 from tests.simulation.scenarios.record_truth import RecordTruth, TruthAndOracle
 from tests.simulation.scenarios.record_writer import RecordWriter
 from tests.simulation.scenarios.spark_stand_in import STEPS, Checkpoint, MicroBatchExecution, Trigger
