@@ -228,10 +228,14 @@ class View:
         self._next: dict[int, int] = {}
         self._all: dict[tuple[int, int, bytes | None], None] = {}
         self._changes: dict[bytes, list[bytes]] = {}  # the values of a table that were reported, by key
+        self.reported: dict[bytes, bytes] = {}  # the table by its reports
 
     def change(self, key: bytes, value: bytes | None) -> None:
-        if value is not None:
+        if value is None:
+            self.reported.pop(key, None)
+        else:
             self._changes.setdefault(key, []).append(value)
+            self.reported[key] = value
 
     def deliver(self, record: LogRecord) -> None:
         partition, offset = record.partition, record.offset

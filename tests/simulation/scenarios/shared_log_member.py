@@ -439,6 +439,8 @@ class LogMember:
         """Return how the log differs from the topic."""
         if self._table is None:
             return self.view.differences(visible)
+        if self._table.snapshot() != self.view.reported:
+            return [f"the changes of a table lead to {self.view.reported}, and it has {self._table.snapshot()}"]
         if not self._truth.detects_truncations and self._truth.was_recreated:
             return []
         values = self._table.snapshot()
