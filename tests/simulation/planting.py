@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MODULES: Final = (
     "planted_reads",
+    "planted_endless_reads",
     "planted_connections",
     "planted_micro_batches",
     "planted_restarts",
@@ -35,6 +36,7 @@ MODULES: Final = (
     "planted_topics",
     "planted_shared_log",
     "planted_continuous",
+    "planted_independent",
 )
 """Modules of this package with a tuple ``BUGS``."""
 _FIRST_SEED = 1

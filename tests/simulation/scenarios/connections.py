@@ -10,6 +10,7 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.cluster.events import stop_broker
 from tests.simulation.cluster.foreign_broker import ForeignBroker
 from tests.simulation.cluster.groups import GroupCoordinator
 from tests.simulation.drawing import (
@@ -25,7 +26,13 @@ from tests.simulation.drawing import (
 from tests.simulation.environment import Environment
 from tests.simulation.errors import TRANSIENT_ERRORS, ViolationError
 from tests.simulation.history import Plan
-from tests.simulation.scenarios.several_topics import draw_place, draw_topics, partition_at, partition_counts
+from tests.simulation.scenarios.several_topics import (
+    all_places,
+    draw_place,
+    draw_topics,
+    partition_at,
+    partition_counts,
+)
 
 from pyspark_kafka_direct.client.admin import create_topic, describe_topic_config
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
@@ -63,6 +70,8 @@ _CALLS = (
 )
 _MAX_IDLE_PER_BROKER = 4
 _SLACK = 1.0  # seconds
+_DOWN_SECONDS = 20.0  # of a broker, after the faults
+_MIN_FAILOVER_MS = 10_000  # the shortest default.api.timeout.ms within which another coordinator is found
 
 
 def draw(rng: random.Random, size: Size) -> Plan:
@@ -112,6 +121,8 @@ def run(world: World, plan: Plan) -> None:
         driver.spawn(f"thread {number}", partial(calls.run, driver, number)) for number in range(parameters["threads"])
     ]
     world.run(threads)
+    if not driver.dead and parameters["brokers"] > 1 and parameters["api_timeout_ms"] >= _MIN_FAILOVER_MS:
+        world.run([driver.spawn("failover", partial(calls.check_failover, driver))])
     environment.raise_errors()
     environment.check_client_ids()
     environment.check_timeouts()
@@ -160,6 +171,24 @@ class _Calls:
             error = self._try(driver, number, call)
             if error is not None and not environment.oracle.deleted_at:
                 raise ViolationError(f"{call['kind']} fails though no fault is left: {error!r}") from error
+
+    def check_failover(self, driver: Any) -> None:
+        """Check that groups find their next coordinators while one broker after the other is down."""
+        environment = self._environment
+        for broker in environment.cluster.brokers:
+            stop_broker(environment.cluster, broker, _DOWN_SECONDS)
+            driver.sleep(_DOWN_SECONDS / 2)
+            for (number, user), group in self._groups.items():
+                if self._clients[number, user].cluster_id == ForeignBroker.cluster_id:
+                    continue
+                try:
+                    group.committed([partition_at(self._counts, place) for place in all_places(self._counts)])
+                except TopicNotFoundError:
+                    continue
+                except TRANSIENT_ERRORS as error:
+                    message = f"{group.group_id} has no coordinator while broker {broker} is down: {error!r}"
+                    raise ViolationError(message) from error
+            driver.sleep(_DOWN_SECONDS)
 
     def check_request(self, request: ReceivedRequest) -> None:
         """Check that a user's requests are sent with the user's client id, and note commits that arrive late."""
