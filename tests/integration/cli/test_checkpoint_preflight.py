@@ -71,8 +71,11 @@ def test_a_query_that_moves_reads_what_preflight_shows(
     assert preflight(0, checkpoint, *selection)[0][0]["offsets"] == 0
     last = max(int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*"))
     shutil.copy(checkpoint / "offsets" / str(last), copy / "offsets" / str(last))  # planned, not committed
-    rows, _ = preflight(0, copy, *selection, "--to", first)
-    assert [(row["start"], row["end"]) for row in rows] == [(4, 7)] * 2
+    for target in (first, second):
+        rows, _ = preflight(0, copy, *selection, "--to", target)
+        assert [(row["start"], row["end"]) for row in rows] == [(4, 7)] * 2
+    assert main(["checkpoint", "preflight", str(copy), "-b", kafka.bootstrap_servers, *selection]) == 0
+    assert f"first batch  {last}, planned and not committed" in capsys.readouterr().out
 
 
 def test_another_query_and_lost_records(

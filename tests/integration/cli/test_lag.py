@@ -111,7 +111,8 @@ def write_checkpoint(folder: Path, batches: list[dict[str, int]], committed: int
 
 def test_lag_of_queries(kafka: EmbeddedKafka, topics: list[str], tmp_path: Path) -> None:
     one, two = topics
-    first = write_checkpoint(tmp_path / "first", [{one: 4, two: 7}, {one: 6, two: 8}], committed=1)
+    # The second topic was added after the first batch.
+    first = write_checkpoint(tmp_path / "first", [{one: 4}, {one: 4, two: 7}, {one: 6, two: 8}], committed=2)
     second = write_checkpoint(tmp_path / "second", [{two: 10}], committed=1)
     commit(kafka, f"{one}-group", {two: 3})
     arguments = [f"{one}-group", "--checkpoint", first, "--checkpoint", second]
@@ -130,12 +131,12 @@ def test_lag_of_queries(kafka: EmbeddedKafka, topics: list[str], tmp_path: Path)
     assert min(row["age_seconds"] for row in in_queries) >= 90
     shown = ("checkpoint", "query_id", "batch", "state", "source", "partition", "offset", "lag", "stable_lag")
     assert [tuple(row[name] for name in shown) for row in in_queries] == [
-        (first, "3fa1c1a5", 1, "in flight", "0", f"{one}-0", 4, 6, 6),
-        (first, "3fa1c1a5", 1, "in flight", "0", f"{two}-0", 7, 3, 3),
+        (first, "3fa1c1a5", 2, "in flight", "0", f"{one}-0", 4, 6, 6),
+        (first, "3fa1c1a5", 2, "in flight", "0", f"{two}-0", 7, 3, 3),
         (second, "3fa1c1a5", 0, "committed", "0", f"{two}-0", 10, 0, 0),
     ]
     queries, _, table = lag(kafka, *arguments).stdout.partition("\n\n")
-    assert queries.splitlines()[1].split()[:5] == [first, "3fa1c1a5", "1", "in", "flight"]
+    assert queries.splitlines()[1].split()[:5] == [first, "3fa1c1a5", "2", "in", "flight"]
     assert table.splitlines()[0].split()[:4] == ["GROUP", "OR", "CHECKPOINT", "PARTITION"]
     assert [line.split()[0] for line in table.splitlines()[1:]] == [f"{one}-group", first, first, second]
 

@@ -24,13 +24,14 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[SliceCluster]:
         yield cluster
 
 
-def write_checkpoint(folder: Path, start: dict[str, int], end: dict[str, int]) -> str:
-    """Write the checkpoint of a query of the topic ``t`` with one committed batch."""
+def write_checkpoint(folder: Path, start: dict[str, int], *ends: dict[str, int]) -> str:
+    """Write the checkpoint of a query of the topic ``t`` with committed batches."""
     for name in ("offsets", "commits", "sources/0"):
         (folder / name).mkdir(parents=True)
     (folder / "sources/0/0").write_text("\0v1\n" + json.dumps({"t": start}))
-    (folder / "offsets/0").write_text("v1\n{}\n" + json.dumps({"t": end}))
-    (folder / "commits/0").write_text("v1\n{}")
+    for batch, end in enumerate(ends):
+        (folder / f"offsets/{batch}").write_text("v1\n{}\n" + json.dumps({"t": end}))
+        (folder / f"commits/{batch}").write_text("v1\n{}")
     return str(folder)
 
 
@@ -38,7 +39,7 @@ def test_offsets_that_expire_before_and_after_the_plan_add_up(cluster: SliceClus
     for tp in (T0, T1):
         cluster.append_each(tp, 20)
         cluster.delete_records(tp, 2)
-    checkpoint = write_checkpoint(tmp_path, {"0": 0, "1": 1}, {"0": 18, "1": 10})
+    checkpoint = write_checkpoint(tmp_path, {"0": 0, "1": 1}, {"0": 5}, {"0": 18, "1": 10})
     broker = cluster.cluster.brokers[1]
     settings = {"bootstrap.servers": f"{broker.host}:{broker.port}"}
     topic = plan_input(InputArguments("t", None, None, checkpoint, None), settings, cluster.client())

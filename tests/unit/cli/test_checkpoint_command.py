@@ -14,14 +14,16 @@ from pyspark_kafka_direct.cli.main import main
 if TYPE_CHECKING:
     from pathlib import Path
 
-METADATA = '{"batchWatermarkMs":1700000000000,"batchTimestampMs":1700000001000,"conf":{}}'
+START_MS = 1_700_000_000_000  # 22:13:20
 
 
 def write(checkpoint: Path, batch: int, *sources: str, version: str = "v1", commit: bool = True) -> None:
     for folder in ("offsets", "commits"):
         (checkpoint / folder).mkdir(parents=True, exist_ok=True)
     (checkpoint / "metadata").write_text('{"id":"3fa1c1a5"}')
-    (checkpoint / f"offsets/{batch}").write_text("\n".join([version, METADATA, *sources]))
+    # A batch a second, with a watermark that is a second older.
+    times = {"batchWatermarkMs": START_MS + 1000 * (batch - 1), "batchTimestampMs": START_MS + 1000 * batch}
+    (checkpoint / f"offsets/{batch}").write_text("\n".join([version, json.dumps({**times, "conf": {}}), *sources]))
     (checkpoint / f"offsets/.{batch}.crc").write_bytes(b"\0")
     if commit:
         (checkpoint / f"commits/{batch}").write_text('v1\n{"nextBatchWatermarkMs":0}')
@@ -36,15 +38,15 @@ def test_the_last_batches_of_two_topics(tmp_path: Path, capsys: pytest.CaptureFi
     write(tmp_path, 9, '{"a":{"0":1},"b":{"1":4}}')
     write(tmp_path, 10, '{"a":{"0":3},"b":{"1":4}}')
     write(tmp_path, 11, '{"a":{"0":7,"1":2},"b":{"1":4}}', commit=False)
-    time = "2023-11-14T22:13:21Z"
+    time_10, time_11 = "2023-11-14T22:13:30Z", "2023-11-14T22:13:31Z"
     of_10 = [
-        (10, "committed", time, "0", "a-0", 1, 3, 2),
-        (10, "committed", time, "0", "b-1", 4, 4, 0),
+        (10, "committed", time_10, "0", "a-0", 1, 3, 2),
+        (10, "committed", time_10, "0", "b-1", 4, 4, 0),
     ]
     of_11 = [
-        (11, "unfinished", time, "0", "a-0", 3, 7, 4),
-        (11, "unfinished", time, "0", "a-1", None, 2, None),
-        (11, "unfinished", time, "0", "b-1", 4, 4, 0),
+        (11, "unfinished", time_11, "0", "a-0", 3, 7, 4),
+        (11, "unfinished", time_11, "0", "a-1", None, 2, None),
+        (11, "unfinished", time_11, "0", "b-1", 4, 4, 0),
     ]
     assert rows(capsys, str(tmp_path)) == of_10 + of_11
     assert rows(capsys, f"file://{tmp_path}", "--batches", "3")[2:] == of_10 + of_11
@@ -54,7 +56,7 @@ def test_the_last_batches_of_two_topics(tmp_path: Path, capsys: pytest.CaptureFi
         "query id": "         3fa1c1a5",
         "committed batches": "9 to 10",
         "unfinished batch": " 11",
-        "watermark": "        2023-11-14T22:13:20Z",
+        "watermark": "        2023-11-14T22:13:30Z",
         "state": "            no",
     }
     shown_10, shown_11 = (each.splitlines() for each in table.split("\n\n"))

@@ -319,12 +319,13 @@ def test_records_linger_for_the_configured_time(one_partition: ProducerCluster) 
 
 
 def test_records_expire_while_they_linger(cluster: ProducerCluster) -> None:
-    harness = AccumulatorHarness(cluster, linger=20.0, delivery_timeout_ms=10_000)
-    start = cluster.now
-    harness.append(b"1")
-    harness.poll_until(b"1")
-    assert cluster.now - start == pytest.approx(10, abs=0.01)
-    assert type(harness.error(b"1")) is BrokerTimeoutError
+    harness = AccumulatorHarness(cluster, linger=20.0, delivery_timeout_ms=10_000, batch_bytes=150)
+    for value in (b"1", b"2"):  # the first one does not fill the batch of the second one
+        start = cluster.now
+        harness.append(value)
+        harness.poll_until(value)
+        assert cluster.now - start == pytest.approx(10, abs=0.01)
+        assert type(harness.error(value)) is BrokerTimeoutError
 
 
 def test_records_do_not_linger_for_a_flush_or_a_full_batch(cluster: ProducerCluster) -> None:

@@ -241,9 +241,12 @@ def test_flush_does_not_wait_for_later_records(cluster: ProducerCluster) -> None
     done.append(True)
 
 
-def test_flush_ends_lingering(cluster: ProducerCluster) -> None:
-    producer, start = cluster.async_producer(linger=100.0), cluster.now
+@pytest.mark.parametrize("seconds", [0, 5])
+def test_flush_ends_lingering(cluster: ProducerCluster, seconds: int) -> None:
+    producer = cluster.async_producer(linger=100.0)
     future = producer.send("t", b"k", b"v")
+    cluster.sleep(seconds)  # the thread waits
+    start = cluster.now
     producer.flush(TIMEOUT)
     assert future.result(0).offset == 0
     assert cluster.now - start < 1
@@ -254,6 +257,19 @@ def test_records_linger_after_a_flush(cluster: ProducerCluster) -> None:
     producer.send("t", b"k", b"v")
     producer.flush(TIMEOUT)
     producer.send("u", b"k", b"1")
+    cluster.sleep(99)
+    assert cluster.sent("Produce") == 1
+    cluster.sleep(2)
+    assert cluster.sent("Produce") == 2
+
+
+@pytest.mark.parametrize("seconds", [0, 5])
+def test_records_linger_after_the_buffer_was_full(cluster: ProducerCluster, seconds: int) -> None:
+    producer, start = cluster.async_producer(linger=100.0, buffer_bytes=1), cluster.now
+    producer.send("t", b"k", b"1")
+    cluster.sleep(seconds)
+    producer.send("t", b"k", b"2")  # waits until the first one is written, which does not linger then
+    assert cluster.now < start + seconds + 1
     cluster.sleep(99)
     assert cluster.sent("Produce") == 1
     cluster.sleep(2)
