@@ -169,6 +169,21 @@ def test_a_thread_that_waits_does_not_delay_the_close(monkeypatch: pytest.Monkey
     wait_until(lambda: ranges.closed[0])
 
 
+@pytest.mark.parametrize("counts", [(9, 9), (1, 1)])  # threads that wait for the caller, and that have ended
+def test_the_close_does_not_wait_longer_than_for_the_threads(
+    counts: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark_kafka_direct.arrow.parallel_reads._SECONDS_TO_STOP", 60)
+    ranges = Ranges(*counts)
+    reads = ParallelReads(ranges.reads, 2, SYSTEM, open_ranges=2)
+    assert reads.next_batch(0) is BATCH
+    wait_until(lambda: sum(ranges.read) == min(sum(counts), 3))
+    started = time.monotonic()
+    reads.close()
+    assert time.monotonic() - started < 30
+    assert ranges.closed == [True, True]
+
+
 def test_one_thread_is_that_of_the_caller() -> None:
     ranges = Ranges(2, 1)
     reads = ParallelReads(ranges.reads, 1, SYSTEM, open_ranges=1)

@@ -60,7 +60,7 @@ def test_the_last_batches_of_two_topics(tmp_path: Path, capsys: pytest.CaptureFi
         "state": "            no",
     }
     shown_10, shown_11 = (each.splitlines() for each in table.split("\n\n"))
-    assert shown_10[0] == "batch 10, committed, planned at 2023-11-14T22:13:21Z"
+    assert shown_10[0] == "batch 10, committed, planned at 2023-11-14T22:13:30Z"
     assert shown_10[1].split() == ["SOURCE", "PARTITION", "START", "END", "OFFSETS"]
     assert [line.split() for line in shown_11[2:]] == [
         ["0", "a-0", "3", "7", "4"],
