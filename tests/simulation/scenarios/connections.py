@@ -70,7 +70,8 @@ _CALLS = (
 )
 _MAX_IDLE_PER_BROKER = 4
 _SLACK = 1.0  # seconds
-_DOWN_SECONDS = 20.0  # of a broker, after the faults
+_DOWN_SECONDS = 400.0  # of a broker, after the faults
+_FAILOVER_SECONDS = 10.0  # until another broker is the coordinator
 _MIN_FAILOVER_MS = 10_000  # the shortest default.api.timeout.ms within which another coordinator is found
 
 
@@ -177,7 +178,7 @@ class _Calls:
         environment = self._environment
         for broker in environment.cluster.brokers:
             stop_broker(environment.cluster, broker, _DOWN_SECONDS)
-            driver.sleep(_DOWN_SECONDS / 2)
+            driver.sleep(_FAILOVER_SECONDS)
             for (number, user), group in self._groups.items():
                 if self._clients[number, user].cluster_id == ForeignBroker.cluster_id:
                     continue
