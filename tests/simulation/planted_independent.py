@@ -164,7 +164,7 @@ BUGS: Final = (
     ),
     PlantedBug(
         "independent: cached metadata",
-        "micro_batches",
+        "connections",
         "Cached metadata is used although it lacks a new partition.",
         _cached_metadata_without_a_partition,
     ),

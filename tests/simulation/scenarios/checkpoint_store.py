@@ -200,7 +200,8 @@ class ProcessFiles:
             fault = None
         if fault is not None:
             world.trace("file fault", number, fault, process.name)
-            world.record_fault(fault, "files", process)
+            if fault != "crash_after_file":  # an operation of another thread may complete before the process dies
+                world.record_fault(fault, "files", process)
         if fault == "crash_before_file":
             self._kill()
         if fault == "pause_before_file":
@@ -220,6 +221,7 @@ class ProcessFiles:
         if fault == "exists_file" and kind == "create":
             return False
         if fault == "crash_after_file":
+            world.record_fault(fault, "files", process)
             self._kill()
         if fault == "pause_after_file":
             self._pause(seconds)

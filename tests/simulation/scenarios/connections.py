@@ -122,7 +122,10 @@ def run(world: World, plan: Plan) -> None:
         driver.spawn(f"thread {number}", partial(calls.run, driver, number)) for number in range(parameters["threads"])
     ]
     world.run(threads)
-    if not driver.dead and parameters["brokers"] > 1 and parameters["api_timeout_ms"] >= _MIN_FAILOVER_MS:
+    # The only broker that returns metadata may be the one that is down.
+    needs_bootstrap = any(event.kind == "require_rebootstrap" for event in plan.events)
+    has_time = parameters["api_timeout_ms"] >= _MIN_FAILOVER_MS and not needs_bootstrap
+    if not driver.dead and parameters["brokers"] > 1 and has_time:
         world.run([driver.spawn("failover", partial(calls.check_failover, driver))])
     environment.raise_errors()
     environment.check_client_ids()
@@ -143,6 +146,7 @@ def _draw_call(rng: random.Random, counts: Mapping[str, int], pause: float) -> d
         "user": rng.randrange(2),
         "places": [draw_place(rng, counts) for _ in range(rng.choice((1, 1, 2, 4)))],
         "fresh_client": rng.random() < 0.3,
+        "newest": rng.random() < 0.3,  # also the last partitions that all brokers know
     }
 
 
@@ -219,12 +223,14 @@ class _Calls:
         environment = self._environment
         started = environment.world.now
         client = self._client(driver, number, call)
+        known = self._known_counts()
         error: KafkaDirectError | None = None
         try:
             with environment.world.operation():
                 self._call(client, number, call)
         except (*TRANSIENT_ERRORS, TopicNotFoundError, DataLossError) as raised:
             error = raised
+        self._check_missing(client, call, known, error)
         passed = environment.world.now - started
         limit = environment.plan.parameters["api_timeout_ms"] / 1000
         # A broker that accepts connections may respond late.
@@ -241,6 +247,20 @@ class _Calls:
         if passed > limit + _SLACK:
             raise ViolationError(f"{call['kind']} took {passed:.2f} s, and its deadline is {limit:.2f} s: {error!r}")
         return error
+
+    def _check_missing(
+        self, client: ClusterClient, call: dict[str, Any], known: Mapping[str, int], error: KafkaDirectError | None
+    ) -> None:
+        """Check that no partition is reported as missing that all brokers knew before the call."""
+        if not isinstance(error, TopicNotFoundError) or error.partition is None or call["kind"] != "leaders":
+            return
+        is_foreign = client.cluster_id == ForeignBroker.cluster_id
+        if (
+            error.partition < known.get(error.topic or "", 0)
+            and not is_foreign
+            and not self._environment.oracle.deleted_at
+        ):
+            raise ViolationError(f"all brokers know the partition, but: {error!r}") from error
 
     def _client(self, driver: Any, number: int, call: dict[str, Any]) -> ClusterClient:
         parameters = self._environment.plan.parameters
@@ -260,13 +280,16 @@ class _Calls:
 
     def _call(self, client: ClusterClient, number: int, call: dict[str, Any]) -> None:
         partitions = dict.fromkeys(partition_at(self._counts, place) for place in call["places"])
+        if call.get("newest"):
+            partitions |= {
+                TopicPartition(name, count - 1): None for name, count in self._known_counts().items() if count
+            }
         partition = next(iter(partitions))
         group = self._groups[number, call["user"]]
         match call["kind"]:
             case "metadata":
-                known = self._known_counts()
-                topics = client.topics(self._counts)
-                self._check_topics(client, topics, known)
+                counts = self._known_counts()
+                self._check_topics(client, client.topics(self._counts), counts)
             case "all_topics":
                 self._check_topics(client, client.all_topics(), {})
             case "offsets":
