@@ -12,17 +12,19 @@ from pyspark_kafka_direct.cli.main import FOUND_PROBLEM
 from pyspark_kafka_direct.cli.output import print_rows, to_stderr
 from pyspark_kafka_direct.cli.query_checkpoint import QueryCheckpoint
 from pyspark_kafka_direct.cli.rewind_targets import Target, parse_target, wanted_offsets
-from pyspark_kafka_direct.cli.rewound_batch import COMMITS, OFFSETS, create_file, rewound_entry
+from pyspark_kafka_direct.cli.rewound_batch import COMMITS, OFFSETS, create_file, rewound_entry, unfinished_files
 from pyspark_kafka_direct.offsets import partition_offsets_to_json
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
+    from pathlib import Path
 
     from pyspark_kafka_direct.offsets import TopicPartition
 
 _COLUMNS: Final = ("source", "partition", "end", "to", "again", "expired", "skipped")
 _RECENT_SECONDS: Final = 60
+_RENAME_SECONDS: Final = 10.0  # that a running query may need to rename a file
 
 
 def rewind_query(arguments: argparse.Namespace) -> int:
@@ -153,6 +155,10 @@ def _obstacle_in_checkpoint(checkpoint: QueryCheckpoint) -> str | None:
             "The checkpoint is not in the local file system. Elsewhere, pyarrow could replace a file that a running "
             "query has just written. Start the query with a new checkpoint."
         )
+    if files := unfinished_files(checkpoint.local_path / OFFSETS, last + 1):
+        return (
+            f"The query is running, or it was killed while it planned batch {last + 1}. Stop it, and delete {files[0]}."
+        )
     return None
 
 
@@ -178,9 +184,9 @@ def _append(
     name = f"{OFFSETS}/{last}"
     entry = rewound_entry(checkpoint.text(name), name, ends, int(time.time() * 1000))
     commit = checkpoint.text(f"{COMMITS}/{last}")
-    # Spark checks that a file does not exist, and then renames its own, which may replace the new one on a local disk.
-    if not create_file(folder / OFFSETS, str(batch), entry) or checkpoint.text(f"{OFFSETS}/{batch}") != entry:
-        to_stderr(f"Nothing was changed. The query is running: it has planned batch {batch} meanwhile. Stop it.")
+    created = create_file(folder / OFFSETS, str(batch), entry)
+    if obstacle := _obstacle_to_commit(arguments, folder, batch) if created else _planned_by_query(batch):
+        to_stderr(obstacle)
         return FOUND_PROBLEM
     if arguments.file_sink:
         _report(arguments, f"Appended the empty batch {batch}. The query passes it to its sink at the next start.")
@@ -188,6 +194,25 @@ def _append(
     create_file(folder / COMMITS, str(batch), commit)  # it exists if a query has just run the batch
     _report(arguments, f"Appended the empty batch {batch}. The next start of the query reads from its offsets.")
     return 0
+
+
+def _obstacle_to_commit(arguments: argparse.Namespace, folder: Path, batch: int) -> str | None:
+    """Return why the appended batch must not be committed: a query has replaced it, or may do so."""
+    deadline = time.monotonic() + _RENAME_SECONDS
+    while (files := unfinished_files(folder / OFFSETS, batch)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if not QueryCheckpoint(arguments.location).is_rewound(batch):  # read after the query has renamed its file
+        return _planned_by_query(batch)
+    if files:
+        return (
+            f"Batch {batch} was appended, but not committed. A running query may replace it by {files[0]}. Stop the "
+            "query, delete this file, and run the command again."
+        )
+    return None
+
+
+def _planned_by_query(batch: int) -> str:
+    return f"Nothing was changed. The query is running: it has planned batch {batch} meanwhile. Stop it."
 
 
 def _complete(arguments: argparse.Namespace, checkpoint: QueryCheckpoint, batch: int) -> int:
@@ -198,6 +223,9 @@ def _complete(arguments: argparse.Namespace, checkpoint: QueryCheckpoint, batch:
     if not arguments.execute:
         _report(arguments, f"Batch {batch} is a rewind that was interrupted. Add --execute to commit it.")
         return 0
+    if obstacle := _obstacle_to_commit(arguments, checkpoint.local_path, batch):
+        to_stderr(obstacle)
+        return FOUND_PROBLEM
     create_file(checkpoint.local_path / COMMITS, str(batch), checkpoint.text(f"{COMMITS}/{batch - 1}"))
     _report(
         arguments, f"Committed batch {batch}, a rewind that was interrupted. To go elsewhere, run the command again."

@@ -6,6 +6,10 @@
 Each file is created whole, and never replaces one. A query that runs also creates ``offsets/8``, before it reads batch
 8. If the query is first, the rewind changes nothing. If the rewind is first, Spark ends the query before batch 8.
 
+On a local disk, Spark writes a temporary file, checks that ``offsets/8`` does not exist, and renames its file, which
+may replace a file that was created after the check. So ``commits/8`` is created only if Spark has no temporary file
+after ``offsets/8`` was created: each later check of Spark finds ``offsets/8``.
+
 ``offsets/8`` is created first. With ``commits/8`` alone, Spark would not repeat a batch 8 that failed.
 """
 
@@ -51,7 +55,7 @@ def create_file(folder: Path, name: str, text: str) -> bool:
     Raises:
         OptionError: The file system cannot do it atomically, or the user may not write there.
     """
-    temporary_file = folder / f".{name}.{uuid.uuid4()}.tmp"  # Spark ignores hidden files
+    temporary_file = folder / f".rewind.{name}.{uuid.uuid4()}.tmp"  # Spark ignores hidden files
     try:
         with temporary_file.open("x", encoding="utf-8", newline="") as file:
             file.write(text)
@@ -71,6 +75,11 @@ def create_file(folder: Path, name: str, text: str) -> bool:
     finally:
         temporary_file.unlink(missing_ok=True)
     return True
+
+
+def unfinished_files(folder: Path, batch: int) -> list[Path]:
+    """Return the temporary files that Spark may rename to the file of a batch."""
+    return sorted(folder.glob(f".{batch}.*.tmp"))
 
 
 def _marked(offsets: Mapping[TopicPartition, int]) -> str:

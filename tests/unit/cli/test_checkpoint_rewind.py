@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -133,6 +135,60 @@ def test_a_query_that_replaces_the_batch_is_not_committed(
     assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 1
     assert "The query is running: it has planned batch 8 meanwhile." in capsys.readouterr().err
     assert names(tmp_path) == ["commits/7", "offsets/7", "offsets/8"]
+
+
+def test_a_query_that_replaces_the_batch_late_is_not_committed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query has checked before the rewind creates its file, and renames its own after the rewind has read it."""
+    write(tmp_path, 7, '{"x":{"0":5}}')
+    link, entry = os.link, "\n".join(["v1", METADATA, '{"x":{"0":6}}'])
+    unfinished = tmp_path / "offsets/.8.0a1b.tmp"
+
+    def rename() -> None:
+        deadline = time.monotonic() + 0.5
+        while not (tmp_path / "commits/8").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        unfinished.rename(tmp_path / "offsets/8")
+
+    query = threading.Thread(target=rename)
+
+    def link_after_check(source: Path, target: Path) -> None:
+        if target.parent.name == "offsets":
+            unfinished.write_text(entry)
+            assert not target.exists()
+        link(source, target)
+        if target.parent.name == "offsets":
+            query.start()
+
+    monkeypatch.setattr(os, "link", link_after_check)
+    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 1
+    query.join()
+    assert "The query is running: it has planned batch 8 meanwhile." in capsys.readouterr().err
+    assert names(tmp_path) == ["commits/7", "offsets/7", "offsets/8"]
+    assert (tmp_path / "offsets/8").read_text() == entry
+
+
+def test_an_unfinished_file_of_a_query(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark_kafka_direct.cli.query_rewind._RENAME_SECONDS", 0.05)
+    write(tmp_path, 7, '{"x":{"0":5}}')
+    unfinished = tmp_path / "offsets/.8.0a1b.tmp"
+    unfinished.write_text("v1")
+    (tmp_path / "offsets/.80.0a1b.tmp").write_text("of another batch")
+    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 1
+    assert f"killed while it planned batch 8. Stop it, and delete {unfinished}." in capsys.readouterr().err
+    assert not (tmp_path / "offsets/8").exists()
+    unfinished.unlink()
+    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute", "--file-sink") == 0
+    unfinished.write_text("v1")
+    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 1
+    assert f"may replace it by {unfinished}." in capsys.readouterr().err
+    assert not (tmp_path / "commits/8").exists()
+    unfinished.unlink()
+    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 0
+    assert (tmp_path / "commits/8").read_text() == COMMIT
 
 
 @pytest.mark.parametrize(
