@@ -152,8 +152,8 @@ simulate: $(VENV)  ## run SEEDS (10,000) histories on a simulated Kafka cluster,
 		$(if $(SEED),--seed $(SEED) $(if $(TRACE),--trace),--seeds $(or $(SEEDS),10000) $(if $(FIRST),--first $(FIRST)) --keep-going)
 
 .PHONY: mutants
-mutants: $(VENV)  ## list small changes of TARGET (planning) that unit tests do not detect; MOST=n changes (300), SEED=n, AGAIN=1 retries survivors
-	$(BIN)/python -m tests.mutants $(or $(TARGET),planning) --most $(or $(MOST),300) $(if $(SEED),--seed $(SEED)) $(if $(AGAIN),--again)
+mutants: $(VENV)  ## list small changes of TARGET (planning) that unit tests do not detect; MOST=n changes (300), SEED=n, KIND=text, AGAIN=1 retries survivors
+	$(BIN)/python -m tests.mutants $(or $(TARGET),planning) --most $(or $(MOST),300) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind '$(KIND)') $(if $(AGAIN),--again)
 
 .PHONY: docs
 docs: .venv-docs/.made  ## build the documentation as a site in build/site; fails for a broken link

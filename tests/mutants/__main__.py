@@ -4,6 +4,7 @@
     python -m tests.mutants planning --again      # retries undetected changes with all tests of the target
     python -m tests.mutants planning --files ranges.py --most 1000
     python -m tests.mutants planning --seed 2     # another sample, for which no tests were written
+    python -m tests.mutants planning --kind "only the first"  # of one kind: loops that end after the first element
 
 Results are stored in build/mutants and are valid until the file changes. tests/mutants/equivalent.txt lists changes
 that make no difference, with the reason; they are not counted. If the reason begins with "Accepted", the difference is
@@ -98,11 +99,10 @@ def reasons() -> dict[str, str]:
     return found
 
 
-def sample(target: str, most: int, files: list[str] | None, seed: int = SEED) -> list[Change]:
-    """Return a random sample of the changes of a target, determined by the code and the seed."""
-    every = [
-        change for file in TARGETS[target].files() if files is None or file.name in files for change in changes_of(file)
-    ]
+def sample(target: str, most: int, files: list[str] | None, seed: int = SEED, kind: str = "") -> list[Change]:
+    """Return a random sample of the changes of a target whose descriptions begin with ``kind``."""
+    chosen = [file for file in TARGETS[target].files() if files is None or file.name in files]
+    every = [change for file in chosen for change in changes_of(file) if change.what.startswith(kind)]
     return random.Random(f"{seed} {target}").sample(every, min(most, len(every)))
 
 
@@ -174,6 +174,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=300, help="how many changes to try")
     parser.add_argument("--files", nargs="+", help="change only these files, by their names without folders")
     parser.add_argument("--seed", type=int, default=SEED, help="which sample")
+    parser.add_argument("--kind", default="", help="only changes whose descriptions begin with this text")
     parser.add_argument("--minutes", type=float, default=60, help="start no further change after this time")
     parser.add_argument("--again", action="store_true", help="retry undetected changes with all tests")
     parser.add_argument("--show", action="store_true", help="only print the known results")
@@ -182,7 +183,7 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     log = FOLDER / f"{given.target}.jsonl"
     noticed = dict(map(json.loads, log.read_text("utf-8").splitlines())) if log.exists() else {}
-    chosen = sample(given.target, given.most, given.files, given.seed)
+    chosen = sample(given.target, given.most, given.files, given.seed, given.kind)
     same, _ = _listed()
     todo = [
         change

@@ -33,6 +33,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.LShift: ast.RShift,
     ast.RShift: ast.LShift,
 }
+ONLY_THE_FIRST = "only the first"
 _REMOVABLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Raise, ast.Return, ast.Continue, ast.Break, ast.Delete)
 
 
@@ -104,6 +105,10 @@ def _of_node(node: ast.AST) -> Iterator[_Change]:
         case ast.If() | ast.While() | ast.IfExp():
             negated = ast.UnaryOp(ast.Not(), node.test)
             yield _Change(node.lineno, f"condition negated: {ast.unparse(node.test)}", lambda: _negate(node, negated))
+        case ast.For() | ast.comprehension():
+            # Tests with one topic, partition, broker or batch do not detect that the others are left out.
+            name = f"{ONLY_THE_FIRST} of {ast.unparse(node.iter).splitlines()[0][:60]}"
+            yield _Change(node.iter.lineno, name, _setting_iter(node, _first_of(node.iter)))
         case ast.Constant(value=bool() as truth):
             yield _Change(node.lineno, f"{truth} to {not truth}", lambda: setattr(node, "value", not truth))
         case ast.Constant(value=int() as number):
@@ -128,6 +133,18 @@ def _setting(target: list[ast.AST] | list[ast.cmpop], place: int, value: ast.AST
 
 def _assigning(node: ast.Constant, value: int) -> Callable[[], None]:
     return lambda: setattr(node, "value", value)
+
+
+def _setting_iter(node: ast.For | ast.comprehension, value: ast.expr) -> Callable[[], None]:
+    return lambda: setattr(node, "iter", value)
+
+
+def _first_of(iterable: ast.expr) -> ast.expr:
+    """Return an expression for an iterable that ends after its first element."""
+    call = ast.parse('__import__("itertools").islice(None, 1)', mode="eval").body
+    assert isinstance(call, ast.Call)
+    call.args[0] = iterable
+    return call
 
 
 def _negate(node: ast.If | ast.While | ast.IfExp, test: ast.expr) -> None:

@@ -114,6 +114,7 @@ TARGETS = {
             "continuous",
         ),
     ),
+    "cli": MutationTarget(("cli",), ("cli",)),
     "client": MutationTarget(
         ("client",),
         ("client", "consumer/test_fetcher.py", "producer/test_producer_epochs.py"),

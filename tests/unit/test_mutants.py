@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.mutants import __main__ as mutants
-from tests.mutants.changes import changes
+from tests.mutants.changes import changes, mutant
 from tests.mutants.reach import Reach
 from tests.mutants.targets import PACKAGE, ROOT, TARGETS
 
@@ -63,6 +63,17 @@ def one(count: Literal[3]) -> Literal[3]:
     assert {line for line, _ in changes(source)} == {6}
 
 
+def test_a_loop_ends_after_its_first_element() -> None:
+    source = "for one in every:\n    if one:\n        continue\nfound = {two for two in every if two}\n"
+    found = [(number, line) for number, (line, what) in enumerate(changes(source)) if what == "only the first of every"]
+    assert [line for _, line in found] == [1, 4]
+    seen: dict[str, Any] = {"every": [1, 2]}
+    exec(mutant(source, found[0][0]).source, seen)
+    assert (seen["one"], seen["found"]) == (1, {1, 2})
+    exec(mutant(source, found[1][0]).source, seen)
+    assert (seen["one"], seen["found"]) == (2, {1})
+
+
 def test_what_makes_no_difference_has_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(mutants, "EQUIVALENT", tmp_path / "equivalent.txt")
     mutants.EQUIVALENT.write_text("# about\n\na.py :: x = 1 :: 1 to 2\nb.py :: y :: z\n    why\n", "utf-8")
@@ -101,6 +112,7 @@ def test_the_sample_is_the_same_again() -> None:
     assert mutants.sample("planning", 20, None) == mutants.sample("planning", 20, None)
     assert mutants.sample("planning", 20, None, 2) not in (mutants.sample("planning", 20, None), [])
     assert {change.file for change in mutants.sample("options", 9, ["hints.py"])} == {"options/hints.py"}
+    assert all(change.what.startswith("only") for change in mutants.sample("options", 9, None, kind="only the first"))
     assert all(file.is_file() for target in TARGETS.values() for file in [*target.files(), *target.test_files()])
 
 
