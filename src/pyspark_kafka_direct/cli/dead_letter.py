@@ -30,6 +30,7 @@ _ERROR: Final = (_CONNECT + b"exception.class.name", _STREAMS + b"exception", _S
 _MESSAGE: Final = (_CONNECT + b"exception.message", _STREAMS + b"message", _SPRING + b"exception-message")
 
 _MAX_DIGITS: Final = 19  # of an int64
+_HEADER_BYTES: Final = 100  # about, of a header in memory without its name and value; in a record, it has two bytes
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 
 Headers = list[tuple[bytes, bytes | None]]
@@ -84,8 +85,8 @@ class DeadLetter(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The bytes of the key, the value and the headers."""
-        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        """The bytes of the key, the value and the headers in memory, about."""
+        headers = sum(_HEADER_BYTES + len(name) + len(value or b"") for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers
 
     def replayed_headers(self) -> Headers:
@@ -127,10 +128,11 @@ def _header_lists(column: pa.ListArray) -> Iterator[Headers]:
     import pyarrow.compute as pc
 
     items = column.flatten()
-    pairs = list(zip(items.field("key").view(pa.binary()).to_pylist(), items.field("value").to_pylist(), strict=True))
+    names, values = items.field("key").view(pa.binary()), items.field("value")
     start = 0
-    for length in pc.fill_null(pc.list_value_length(column), 0).to_pylist():
-        yield pairs[start : start + length]
+    for length in pc.fill_null(pc.list_value_length(column), 0).to_pylist():  # all headers of a batch are too many
+        of_record = slice(start, start + length)
+        yield list(zip(names[of_record].to_pylist(), values[of_record].to_pylist(), strict=True))
         start += length
 
 

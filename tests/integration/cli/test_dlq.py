@@ -71,10 +71,17 @@ class Letters:
         write_arrow(self.topic, pa.table(columns), {"bootstrap.servers": self.servers})
 
     def write_one(
-        self, topic: bytes, value: bytes = b"", partition: int = 0, time_ms: int = TIME, count: int = 1
+        self,
+        topic: bytes,
+        value: bytes = b"",
+        partition: int = 0,
+        time_ms: int = TIME,
+        *,
+        count: int = 1,
+        header_count: int = 0,
     ) -> None:
-        """Write the same dead letter ``count`` times."""
-        headers = [{"key": "__connect.errors.topic", "value": topic}]
+        """Write the same dead letter ``count`` times, with empty headers, too."""
+        headers = [{"key": "__connect.errors.topic", "value": topic}, *[{"key": "", "value": b""}] * header_count]
         columns = {"value": pa.array([value] * count), "headers": pa.array([headers] * count, HEADERS)}
         columns["partition"] = pa.array([partition] * count, pa.int32())
         columns["timestamp"] = pa.array([time_ms * 1000] * count, pa.timestamp("us", "UTC"))
@@ -219,10 +226,16 @@ sys.exit(code)
 """
 
 
-@pytest.mark.parametrize(("size", "reads"), [(1, 1), (900_000, 2)], ids=["kept in memory", "too large to keep"])
-def test_a_replay_reads_dead_letters_once_if_they_are_small(letters: Letters, size: int, reads: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "header_count", "reads"),
+    [(1, 0, 1), (900_000, 0, 2), (1, 10_000, 2)],  # an empty header needs far more memory than bytes of a record
+    ids=["kept in memory", "too large to keep", "too many headers to keep"],
+)
+def test_a_replay_reads_dead_letters_once_if_they_are_small(
+    letters: Letters, size: int, header_count: int, reads: int
+) -> None:
     for partition in range(2):
-        letters.write_one(letters.trains.encode(), bytes(size), partition, count=20)
+        letters.write_one(letters.trains.encode(), bytes(size), partition, count=20, header_count=header_count)
     done = letters.run("replay", letters.topic, "-n", "30", "--execute", program=COUNTING)
     assert (done[0], done[2].splitlines()[-2:]) == (0, ["30 dead letters were written.", f"reads: {reads}"]), done
     done = letters.run("replay", letters.topic, "--execute", program=COUNTING)
