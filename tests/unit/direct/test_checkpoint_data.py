@@ -19,11 +19,13 @@ from pyspark_kafka_direct.direct.direct_stream_planner import StreamPosition
 from pyspark_kafka_direct.errors import InvalidOffsetsError, KafkaDirectError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
-TOPIC_IDS = {"flights": uuid4()}
+TOPIC_IDS = {"flights": uuid4(), "orders": uuid4()}
 
 
 def ranges(start: int, end: int, partitions: int = 2) -> tuple[OffsetRange, ...]:
-    return tuple(OffsetRange("flights", number, start, end) for number in range(partitions))
+    """Ranges of partitions that alternate between two topics."""
+    topics = tuple(TOPIC_IDS)
+    return tuple(OffsetRange(topics[number % 2], number // 2, start, end) for number in range(partitions))
 
 
 def common_offset(state: StreamCheckpointData) -> int:
@@ -49,7 +51,7 @@ def fail_generation(state: StreamCheckpointData, time_ms: int, start: int, end: 
 
 def started_state() -> StreamCheckpointData:
     state = StreamCheckpointData()
-    state.start(StreamPosition({TopicPartition("flights", number): 0 for number in range(2)}, TOPIC_IDS))
+    state.start(StreamPosition({each.topic_partition: 0 for each in ranges(0, 0)}, TOPIC_IDS))
     return state
 
 
@@ -63,7 +65,7 @@ def test_a_batch_keeps_its_ranges_and_the_next_starts_at_its_end() -> None:
     generate(state, 1000, 0, 5)
     generate(state, 2000, 5, 9)
     assert state.find_ranges(1000) == ranges(0, 5)
-    assert state.position.offsets == {TopicPartition("flights", 0): 9, TopicPartition("flights", 1): 9}
+    assert state.position.offsets == {TopicPartition("flights", 0): 9, TopicPartition("orders", 0): 9}
 
 
 def test_an_unplanned_batch_is_empty_once_a_later_batch_is_planned() -> None:

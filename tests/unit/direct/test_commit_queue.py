@@ -127,6 +127,7 @@ def test_errors_without_a_callback_are_logged_as_warnings(
     cluster: CommitCluster, queue: CommitQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.reject_commits()
+    queue.add(ranges(b=1), RecordingCallback())
     queue.add(ranges(a=5))
     assert queue.flush(10)
     ((level, message),) = [(record.levelno, record.getMessage()) for record in caplog.records]
@@ -156,7 +157,11 @@ def test_a_failing_callback_affects_no_other_callback_or_commit(
     assert cluster.commits == [{A: 5}, {A: 6}]
 
 
-@pytest.mark.parametrize("given", [None, 5, "t", [None], [("t", 0, 0, 5)], ["t"], [TopicPartition("t", 0)]], ids=repr)
+@pytest.mark.parametrize(
+    "given",
+    [None, 5, "t", [None], [("t", 0, 0, 5)], ["t"], [TopicPartition("t", 0)], [OffsetRange("t", 0, 0, 5), B]],
+    ids=repr,
+)
 def test_invalid_ranges_are_rejected(queue: CommitQueue, given: list[OffsetRange]) -> None:
     for commit in (queue.add, queue.commit_sync):
         with pytest.raises(OptionError, match=r"takes offset ranges, as returned by rdd.offsetRanges\(\), got"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import cloudpickle
 from tests.simulation.unit_cluster import UnitCluster
+from tests.unit.planning.planner_cluster import PlannerCluster
 
 from pyspark_kafka_direct.direct import ConsumerStrategies, TopicPartition
 from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
@@ -15,7 +16,7 @@ from pyspark_kafka_direct.direct.checkpointed_stream import CheckpointedStream, 
 from pyspark_kafka_direct.direct.consumer_strategies import DiscoversPartitions, requested_starting_offsets
 from pyspark_kafka_direct.direct.location_strategies import LocationStrategies
 from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig
-from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError, TopicNotFoundError
+from pyspark_kafka_direct.errors import AuthorizationError, InvalidOffsetsError, OptionError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,9 +161,21 @@ def test_topics_that_do_not_exist_are_an_error_unless_others_are_read() -> None:
         with pytest.raises(TopicNotFoundError):
             requested_starting_offsets(ConsumerStrategies.Subscribe(["a", "missing"], PARAMS), client)
         assert requested_starting_offsets(ConsumerStrategies.SubscribePattern("missing.*", PARAMS), client) == {}
-        with pytest.raises(InvalidOffsetsError, match="partitions that are not read: b-0") as caught:
-            requested_starting_offsets(ConsumerStrategies.Subscribe(["a"], PARAMS, {b0: 1}), client)
+        unread = ConsumerStrategies.Subscribe(["a"], PARAMS, {a0: 3, TopicPartition("c", 0): 2, b0: 1})
+        with pytest.raises(InvalidOffsetsError, match="partitions that are not read: b-0, c-0") as caught:
+            requested_starting_offsets(unread, client)
         assert (caught.value.topic, caught.value.partition) == b0
+        cluster.event("deny_topic", topic="c", seconds=1000)
+        with pytest.raises(AuthorizationError, match="c"):
+            requested_starting_offsets(unread, client)
+
+
+def test_topics_that_the_first_broker_lacks_are_read() -> None:
+    with PlannerCluster(5) as cluster:
+        t0, u0 = TopicPartition("t", 0), TopicPartition("u", 0)
+        cluster.hide(u0, 5)
+        for strategy in (ConsumerStrategies.Subscribe(["t", "u"], PARAMS), ConsumerStrategies.Assign([t0, u0], PARAMS)):
+            assert requested_starting_offsets(strategy, cluster.client()) == {t0: None, u0: None}
 
 
 def test_assigned_partitions_are_read_as_far_as_they_exist() -> None:

@@ -100,15 +100,19 @@ def test_limits_end_a_batch_before_the_log(cluster: PlanningCluster) -> None:
 def test_limits_do_not_count_deleted_records(cluster: PlanningCluster) -> None:
     cluster.log_of(A0, 900, 1000)
     cluster.append(A1, 3)
-    batch = plan(cluster.view("a", limit=4, failOnDataLoss="false"), position={A0: 0, A1: 1})
-    assert spans(batch) == {A0: (0, 904), A1: (1, 3)}
-    assert batch.deleted_offset_count == 900
-    batch = plan(cluster.view("a", failOnDataLoss="false"), position={A0: 0, A1: 1})
-    assert (spans(batch), batch.deleted_offset_count) == ({A0: (0, 1000), A1: (1, 3)}, 0), (
+    cluster.log_of(B0, 50, 60)
+    position = {A0: 0, A1: 1, B0: 10}
+    batch = plan(cluster.view("a", "b", limit=4, failOnDataLoss="false"), position=position)
+    assert spans(batch) == {A0: (0, 904), A1: (1, 3), B0: (10, 54)}
+    assert batch.deleted_offset_count == 940
+    batch = plan(cluster.view("a", "b", failOnDataLoss="false"), position=position)
+    assert (spans(batch), batch.deleted_offset_count) == ({A0: (0, 1000), A1: (1, 3), B0: (10, 60)}, 0), (
         "without a limit log starts are not requested"
     )
-    batch = plan(cluster.view("a", limit=4), position={A0: 0, A1: 1})
-    assert (spans(batch), batch.deleted_offset_count) == ({A0: (0, 4), A1: (1, 3)}, 0), "the task fails there"
+    batch = plan(cluster.view("a", "b", limit=4), position=position)
+    assert (spans(batch), batch.deleted_offset_count) == ({A0: (0, 4), A1: (1, 3), B0: (10, 14)}, 0), (
+        "the task fails there"
+    )
 
 
 def test_deleted_records_do_not_count_in_a_rate_shared_by_lag(cluster: PlanningCluster) -> None:
@@ -146,6 +150,10 @@ def test_stale_metadata_is_refreshed(cluster: PlanningCluster) -> None:
     cluster.elect(b1, 2)
     cluster.append(b1, 6)
     assert spans(plan(cluster.view("b"), position={B0: 0, b1: 0})) == {B0: (0, 5), b1: (0, 6)}
+    a2 = TopicPartition("a", 2)
+    with pytest.raises(DataLossError, match="a-2 do") as failure:
+        plan(cluster.view("a", "b"), position={a2: 0, B0: 0, b1: 0})
+    assert "b-1" not in str(failure.value), "it exists, unlike the first partition that the broker lacks"
 
 
 def test_brokers_that_contradict_each_other_are_asked_with_pauses(cluster: PlanningCluster) -> None:
@@ -181,16 +189,21 @@ def test_another_topic_id_in_one_response_is_no_loss(cluster: PlanningCluster) -
 @pytest.mark.parametrize("end", [9, 6])
 def test_only_the_leader_of_the_highest_epoch_reports_a_truncation(cluster: PlanningCluster, end: int) -> None:
     """A deposed leader responds with the end 2 until the epochs are known."""
-    cluster.append(B0, 2)
+    for tp in (A0, B0):
+        cluster.append(tp, 2)
     cluster.event("isolate_broker", broker=0, seconds=1000)
     cluster.sleep(1)  # broker 2 is elected
+    cluster.append(A0, 7)
     cluster.append(B0, end - 2)
+    view, position = cluster.view("a", "b"), {A0: 7, A1: 0, B0: 7}
     if end < 7:
-        with pytest.raises(DataLossError, match="changed from 7 to 6"):
-            plan(cluster.view("b"), position={B0: 7})
+        with pytest.raises(DataLossError, match="b-0's offset was changed from 7 to 6") as failure:
+            plan(view, position=position)
+        assert "a-0" not in str(failure.value)
     else:
-        batch = plan(cluster.view("b"), position={B0: 7})
-        assert spans(batch) == {B0: (7, 7)}, "the end is requested for the next batch"
+        batch = plan(view, position=position)
+        expected = {A0: (7, 7), A1: (0, 0), B0: (7, 7)}
+        assert spans(batch) == expected, "the ends are requested for the next batch"
 
 
 def test_brokers_without_ids_and_the_same_id_are_no_loss(cluster: PlanningCluster) -> None:

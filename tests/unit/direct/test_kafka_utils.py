@@ -32,6 +32,7 @@ NO_BROKER = {"bootstrap.servers": "127.0.0.1:1"}  # a request would raise Broker
         ({"offsetRanges": None}, "offsetRanges takes OffsetRange objects, got None"),
         ({"offsetRanges": RANGE}, "offsetRanges takes a list"),
         ({"offsetRanges": [("t", 0, 0, 10)]}, "offsetRanges takes OffsetRange objects"),
+        ({"offsetRanges": [RANGE, ("t", 1, 0, 10)]}, "offsetRanges takes OffsetRange objects"),
         ({"locationStrategy": None}, "PreferConsistent"),
         ({"keyDecoder": "utf-8"}, "keyDecoder must be a function"),
         ({"valueDecoder": 1}, "valueDecoder must be a function"),
@@ -110,17 +111,20 @@ def test_an_rdd_is_created_with_what_the_brokers_say(
     for name, value in settings.items():
         conf.set(name, value)
     sc: Any = SimpleNamespace(getConf=lambda: conf)
-    brokers.grow(T0, 10)
-    hosts = LocationStrategies.PreferFixed({T0: "node-7"})
+    u0 = TopicPartition("u", 0)
+    ranges = [RANGE, OffsetRange.create("u", 0, 0, 7)]
+    for tp in (T0, u0):
+        brokers.grow(tp, 10)
+    hosts = LocationStrategies.PreferFixed({T0: "node-7", u0: "node-8"})
     rdd: Any = KafkaUtils.createRDD(
-        sc, lambda: PARAMS, [RANGE], hosts, valueDecoder=str, assumeConsecutiveOffsets=argument
+        sc, lambda: PARAMS, ranges, hosts, valueDecoder=str, assumeConsecutiveOffsets=argument
     )
     assert rdd == "the RDD"
     (arguments,) = created
-    assert arguments["ranges"] == [RANGE]
-    assert arguments["topic_ids"] == {"t": brokers.topic_id("t")}
-    assert arguments["leaders"].keys() == {T0}
-    assert arguments["hosts"][T0] == "node-7"
+    assert arguments["ranges"] == ranges
+    assert arguments["topic_ids"] == {topic: brokers.topic_id(topic) for topic in ("t", "u")}
+    assert arguments["leaders"].keys() == {T0, u0}
+    assert [arguments["hosts"][tp] for tp in (T0, u0)] == ["node-7", "node-8"]
     assert (arguments["key_decoder"], arguments["value_decoder"]) == (None, str)
     assert arguments["assume_consecutive"] is expected
 

@@ -148,12 +148,14 @@ def test_a_stop_that_fails_sends_commits_and_does_not_limit_planning(cluster: Co
         raise RuntimeError("Cannot stop StreamingContext within listener bus thread.")
 
     ssc: Any = Context(Context(), fail)
-    stream = Stream(cluster)
-    hook_stop(ssc, stream, do_nothing)
+    streams = [Stream(cluster, group) for group in ("shop", "other")]
+    for stream in streams:
+        hook_stop(ssc, stream, do_nothing)
     with pytest.raises(RuntimeError, match="within listener"):
         ssc.stop()
-    assert cluster.commits == [{A: 5}]
-    stream.stop_signal.run(lambda: cluster.sleep(100))
+    assert cluster.commits == [{A: 5}] * 2
+    for stream in streams:
+        stream.stop_signal.run(lambda: cluster.sleep(100))
 
 
 def test_an_error_after_spark_has_stopped_does_not_cancel_the_stop(cluster: CommitCluster, ssc: Any) -> None:
@@ -179,14 +181,16 @@ def test_an_error_after_spark_has_stopped_does_not_cancel_the_stop(cluster: Comm
         ((), {"stopGraceFully": True}, 10),
     ],
 )
+@pytest.mark.parametrize("planned", [0, 1])
 def test_planning_is_limited_before_spark_waits_for_it(
-    cluster: CommitCluster, arguments: tuple[bool, ...], named: dict[str, bool], seconds: float
+    cluster: CommitCluster, arguments: tuple[bool, ...], named: dict[str, bool], seconds: float, planned: int
 ) -> None:
     """A graceful stop leaves more time."""
-    stream = Stream(cluster)
+    streams = [Stream(cluster, group) for group in ("shop", "other")]
     limits: list[float] = []
-    ssc: Any = Context(Context(), lambda: limits.append(planning_seconds(cluster, stream.stop_signal)))
-    hook_stop(ssc, stream, do_nothing)
+    ssc: Any = Context(Context(), lambda: limits.append(planning_seconds(cluster, streams[planned].stop_signal)))
+    for stream in streams:
+        hook_stop(ssc, stream, do_nothing)
     ssc.stop(*arguments, **named)
     assert limits == pytest.approx([seconds], abs=0.01)
 

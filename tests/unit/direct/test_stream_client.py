@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.options.positions import Position
 
-A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+A, B, U = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
 
 class NoLimits(PerPartitionConfig):
@@ -59,13 +59,13 @@ def brokers() -> Iterator[PlannerCluster]:
 
 def view(
     cluster: UnitCluster,
+    *topics: str,
     isolation_level: str = "read_uncommitted",
     params: Mapping[str, str] = MappingProxyType({}),
-    *,
     is_restored: bool = False,
 ) -> StreamClusterView:
     given = {"bootstrap.servers": "broker-1:9092", "isolation.level": isolation_level, **params}
-    strategy = ConsumerStrategies.Subscribe(["t"], given)
+    strategy = ConsumerStrategies.Subscribe(topics or ["t"], given)
     spec = StreamSpec(strategy, LocationStrategies.PreferConsistent, NoLimits(), 1.0)
     client = create_stream_client(strategy, cluster.pool)
     return StreamClusterView(client, spec, None, is_restored=is_restored)
@@ -83,7 +83,7 @@ def test_a_partition_that_a_checkpoint_lacks_starts_at_the_log_start(
 
 @pytest.mark.parametrize(("isolation_level", "end"), [("read_committed", 40), ("read_uncommitted", 42)])
 def test_a_batch_ends_at_the_last_readable_offset(brokers: PlannerCluster, isolation_level: str, end: int) -> None:
-    stream = view(brokers, isolation_level)
+    stream = view(brokers, isolation_level=isolation_level)
     assert stream.start().offsets == stream.latest([A]) == {A: end}
     assert stream.high_watermarks([A]) == {A: 42}
 
@@ -93,7 +93,7 @@ def test_a_committed_offset_after_the_last_stable_offset_is_in_the_log(
     brokers: PlannerCluster, isolation_level: str
 ) -> None:
     brokers.commit({A: 41})
-    stream = view(brokers, isolation_level, params={"group.id": GROUP, "auto.offset.reset": "none"})
+    stream = view(brokers, isolation_level=isolation_level, params={"group.id": GROUP, "auto.offset.reset": "none"})
     assert stream.start().offsets == {A: 41}
     assert stream.new_partition_offsets([A]) == {A: 41}
 
@@ -152,28 +152,37 @@ def test_the_strategy_decides_where_partitions_without_such_a_record_start(clust
 def test_a_deposed_leader_does_not_decide_where_a_timestamp_is() -> None:
     """Its retention deleted records that the current leader has: the stream started after them."""
     with PlannerCluster(60) as brokers:
-        brokers.depose_leader(A, start=30)
+        brokers.grow(U, 60)
+        for tp in (A, U):
+            brokers.depose_leader(tp, start=30)
         spec = parse_kafka_params({"bootstrap.servers": "b:1", "startingTimestamp": "20"}).starting_timestamp
         assert spec is not None
-        assert resolve_requested_positions(spec, {A: None}, brokers.client(), "read_uncommitted") == {A: 20}
+        found = resolve_requested_positions(spec, {A: None, U: None}, brokers.client(), "read_uncommitted")
+        assert found == {A: 20, U: 20}
 
 
 def test_a_deposed_leader_does_not_decide_that_a_committed_offset_is_out_of_range(brokers: PlannerCluster) -> None:
     """The stream started elsewhere, and records were read twice or never."""
-    brokers.commit({A: 41})
-    brokers.depose_leader(A, end=30)
-    stream = view(brokers, params={"group.id": GROUP, "auto.offset.reset": "none"})
-    assert stream.start().offsets == {A: 41}
+    brokers.grow(U, 42)
+    brokers.commit({A: 41, U: 40})
+    for tp in (A, U):
+        brokers.depose_leader(tp, end=30)
+    stream = view(brokers, "t", "u", params={"group.id": GROUP, "auto.offset.reset": "none"})
+    position = stream.start()
+    assert position.offsets == {A: 41, U: 40}
+    assert position.topic_ids == {topic: brokers.topic_id(topic) for topic in ("t", "u")}
 
 
-def test_a_committed_offset_that_is_out_of_range_is_logged(
+def test_committed_offsets_that_are_out_of_range_are_logged(
     brokers: PlannerCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    brokers.commit({A: 3})
-    stream = view(brokers, params={"group.id": GROUP, "auto.offset.reset": "earliest"})
-    assert stream.start().offsets == {A: 5}
-    (message,) = [message for message in caplog.messages if "t-0" in message]
-    assert "3" in message
+    brokers.grow(U, 20)
+    brokers.commit({A: 3, U: 21})
+    stream = view(brokers, "t", "u", params={"group.id": GROUP, "auto.offset.reset": "earliest"})
+    assert stream.start().offsets == {A: 5, U: 0}
+    for partition, offset in (("t-0", "3"), ("u-0", "21")):
+        (message,) = [message for message in caplog.messages if partition in message]
+        assert offset in message
 
 
 def test_a_custom_strategy_reads_its_partitions_while_they_exist() -> None:
@@ -189,8 +198,7 @@ def test_a_custom_strategy_reads_its_partitions_while_they_exist() -> None:
         client = create_stream_client(strategy, cluster.pool)
         stream = StreamClusterView(client, spec, None)
         missing, unknown = TopicPartition("t", 2), TopicPartition("v", 0)
-        u0 = TopicPartition("u", 0)
-        assert stream.assigned([A, u0, missing, unknown]) == {A: cluster.topic_id("t"), u0: cluster.topic_id("u")}
+        assert stream.assigned([A, U, missing, unknown]) == {A: cluster.topic_id("t"), U: cluster.topic_id("u")}
         assert stream.confirm_missing({A: cluster.topic_id("t"), unknown: None}) == {unknown}
         assert stream.record_limits({A: 0}, {A: 1000}) == {A: 10}
 
@@ -300,7 +308,7 @@ def test_a_stream_starts_with_the_topic_ids_that_its_offsets_came_with() -> None
 def test_an_open_transaction_that_blocks_a_stream_is_logged(
     cluster: UnitCluster, caplog: pytest.LogCaptureFixture, isolation_level: str, warnings: int
 ) -> None:
-    stream = view(cluster, isolation_level)
+    stream = view(cluster, isolation_level=isolation_level)
     for _ in range(20):
         stream.latest([A, B])
         cluster.sleep(30)
