@@ -42,7 +42,20 @@ class MutationTarget(NamedTuple):
 
 TARGETS = {
     "arrow": MutationTarget(("arrow",), ("arrow", "options/test_read_options.py")),
-    "planning": MutationTarget(("planning", "spark/write_report.py"), ("planning", "spark/test_write_report.py")),
+    "planning": MutationTarget(
+        ("planning", "spark/write_report.py"),
+        (
+            "planning",
+            "continuous/test_continuous_start_planner.py",
+            "continuous/test_partition_discovery.py",
+            "datasource/test_micro_batch_available_now.py",
+            "datasource/test_micro_batch_first_batch.py",
+            "datasource/test_micro_batch_loss.py",
+            "datasource/test_micro_batch_planner.py",
+            "direct/test_stream_client.py",
+            "spark/test_write_report.py",
+        ),
+    ),
     "consumer": MutationTarget(
         ("consumer",),
         (

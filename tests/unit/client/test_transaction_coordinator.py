@@ -245,9 +245,10 @@ def answer_additions(cluster: UnitCluster, **codes: dict[int, int]) -> None:
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, TopicNotFoundError),
     ],
 )
-def test_error_names_the_partition_that_failed(code: int, error_type: type[KafkaDirectError]) -> None:
+@pytest.mark.parametrize("other", [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.NONE])
+def test_error_names_the_partition_that_failed(other: int, code: int, error_type: type[KafkaDirectError]) -> None:
     with Transaction(level=1) as transaction:
-        answer_additions(transaction.cluster, t={0: ErrorCode.OPERATION_NOT_ATTEMPTED, 1: code})
+        answer_additions(transaction.cluster, t={0: other, 1: code})
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             transaction.cluster.event("delete_topic", topic="t")
         with pytest.raises(error_type, match="adding a partition") as caught:

@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.settings import WriteSettings
 
 DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-A0, A1, MISSING = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("missing", 0)
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+MISSING, MISSING_TOO = TopicPartition("missing", 0), TopicPartition("missing-too", 0)
 ID = UUID(int=5)
 BOTH_TASKS = [("InitProducerId", "p.cont.0", 60_000), ("InitProducerId", "p.cont.1", 60_000)]
 
@@ -65,7 +66,7 @@ class DeliveryCluster(UnitCluster):
     """Two brokers with input and output, another cluster at ``other``, and a checkpoint."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__({"a": 2, "out": 1}, brokers=2, **settings)
+        super().__init__({"a": 2, "b": 1, "out": 1}, brokers=2, **settings)
         TransactionCoordinator.of(self.cluster).marker_seconds = (0.0, 0.0)
         self.other = SimulatedCluster(self.world, brokers=1)
         self.network.brokers["other", 9092] = self.other.brokers[1]
@@ -230,15 +231,17 @@ def test_the_prefix_of_another_query_is_rejected_before_it_is_fenced(world: Deli
 @with_settings({"transaction_version": 0}, {"transaction_version": 2})
 def test_the_prefix_of_another_query_can_be_reset(world: DeliveryCluster) -> None:
     world.commit(A0, 5, 3, query="other")
+    world.commit(B0, 8, 3, query="other")
     world.commit(MISSING, 6, 3, query="other")
     world.commit(A1, 7, 2)
     others = {tp: each for tp, each in world.committed_offsets().items() if tp != A1}
     delivery = world.delivery(resetTransactionState=reset_token(others, "q"))
-    delivery.prepare("q", [A0, A1], 2)
+    delivery.prepare("q", [A0, A1, B0], 2)
     world.sleep(1)
     assert world.committed_offsets() == {
         A0: EpochOffset(5, EpochMetadata("q", BEFORE_FIRST_EPOCH, world.id)),
         A1: EpochOffset(7, EpochMetadata("q", 2, world.id)),
+        B0: EpochOffset(8, EpochMetadata("q", BEFORE_FIRST_EPOCH, world.topic_id("b"))),
         MISSING: others[MISSING],
     }
     assert [each for each in world.take_requests() if each[0] == "EndTxn"] == [("EndTxn", ("p.cont.0", 0, 0), "commit")]
@@ -318,21 +321,25 @@ def test_a_topic_that_a_broker_does_not_know_is_not_missing(world: DeliveryClust
     assert world.now - start > 1, "the next broker gets a request after a pause"
 
 
-def test_a_topic_is_missing_if_several_brokers_confirm_it(world: DeliveryCluster) -> None:
+def test_topics_are_missing_if_several_brokers_confirm_it(world: DeliveryCluster) -> None:
     world.commit(MISSING, 6, 3)
-    delivery = world.delivery()
+    world.commit(MISSING_TOO, 7, 3)
+    delivery, start = world.delivery(), world.now
     delivery.prepare("q", [A0], 1)
     assert delivery.offsets_ahead(CheckpointState()) == {}
+    assert 5 < world.now - start < 10, "both are confirmed at once"
 
 
-def test_one_broker_with_another_topic_id_discards_no_committed_offset(world: DeliveryCluster) -> None:
+@pytest.mark.parametrize("recreated", ["a", "b"])
+def test_one_broker_with_another_topic_id_discards_no_committed_offset(world: DeliveryCluster, recreated: str) -> None:
     """A broker whose metadata lagged was enough: the records of a committed transaction were written again."""
     world.event("stick_image", broker=0, seconds=100)
-    world.event("recreate_topic", topic="a", partitions=2)
+    world.event("recreate_topic", topic=recreated, partitions=2)
     world.commit(A0, 6, 3)
+    world.commit(B0, 7, 3)
     delivery = world.delivery()
-    delivery.prepare("q", [A0], 1)
-    assert delivery.offsets_ahead(CheckpointState()) == {A0: 6}
+    delivery.prepare("q", [A0, B0], 1)
+    assert delivery.offsets_ahead(CheckpointState()) == {A0: 6, B0: 7}
 
 
 def test_the_offsets_of_a_recreated_topic_do_not_count(world: DeliveryCluster) -> None:
@@ -423,20 +430,22 @@ def test_the_first_failure_to_acquire_a_producer_id_ends_the_others(world: Deliv
     assert world.sent("InitProducerId") == 1
 
 
-@pytest.mark.parametrize("failing", [0, 1], ids=["one-thread", "the-other"])
+@pytest.mark.parametrize("failing", [0, 1, 2], ids=["one-thread", "another", "the-last"])
+@pytest.mark.parametrize("slowest", [1, -1])
 def test_no_producer_id_is_acquired_after_the_failure_of_a_thread(
-    world: DeliveryCluster, monkeypatch: pytest.MonkeyPatch, failing: int
+    world: DeliveryCluster, monkeypatch: pytest.MonkeyPatch, failing: int, slowest: int
 ) -> None:
     """A request that is still retried would fence the tasks of the next attempt."""
-    monkeypatch.setattr(sink_delivery, "_INIT_THREADS", 2)
+    monkeypatch.setattr(sink_delivery, "_INIT_THREADS", 3)
     world.fault("InitProducerId", "error", number=failing, code=DENIED)
-    world.fault("InitProducerId", "delay_response", number=1 - failing, seconds=1)
+    for seconds, number in enumerate(sorted({0, 1, 2} - {failing})[::slowest], 1):
+        world.fault("InitProducerId", "delay_response", number=number, seconds=seconds)
     start = world.now
     with pytest.raises(AuthorizationError, match=DENIED.name):
         world.delivery().prepare("q", [A0], 5)
-    assert world.now - start > 1, "the other request has its response"
+    assert world.now - start > 2, "the other requests have their responses"
     world.sleep(60)
-    assert world.sent("InitProducerId") == 2
+    assert world.sent("InitProducerId") == 3
 
 
 def test_another_prefix_after_a_recovery(world: DeliveryCluster) -> None:
