@@ -95,11 +95,12 @@ def test_a_resolved_start_is_moved_before_the_fixed_end(cluster: NewCluster, spe
 
 
 def test_ends_fixed_too_early_are_corrected(cluster: NewCluster) -> None:
-    brokers = cluster(8)
+    brokers = cluster(8, 8)
     stream = brokers.planner()
     stream.fix_end_offsets()
-    brokers.grow(T0, 12)  # the leader lagged: the query had read up to 10 before
-    assert run(stream, {T0: 10}) == []
+    for tp in (T0, T1):
+        brokers.grow(tp, 12)  # the leader lagged: the query had read up to 10 before
+    assert run(stream, {T0: 10, T1: 10}) == []
 
 
 @pytest.mark.parametrize("read", [7, 0])
@@ -191,14 +192,16 @@ def test_offsets_lost_during_the_query_fail_it(cluster: NewCluster, fail: bool) 
 def test_a_topic_recreated_with_a_longer_log_fails_the_query(cluster: NewCluster, fail: bool) -> None:
     """Its offsets would look like those of the old topic, and the next run, without the old id, would skip records."""
     brokers = cluster(15)
-    stream = brokers.planner(fail=fail, max_offsets=5)
+    brokers.grow(U0, 15)
+    stream = brokers.planner(fail=fail, max_offsets=10)
     stream.fix_end_offsets()
     start = stream.initial_offsets()
     end = stream.next_end_offsets(start)
-    assert planned(stream.plan(start, end)) == [("t-0", 0, 5)]
-    brokers.recreate("t", 30)
+    assert planned(stream.plan(start, end)) == [("t-0", 0, 5), ("u-0", 0, 5)]
+    for topic in "tu":
+        brokers.recreate(topic, 30)
     began = brokers.now
-    with pytest.raises(DataLossError, match=r"deleted and recreated while .*Trigger.AvailableNow was running: t;"):
+    with pytest.raises(DataLossError, match=r"deleted and recreated while .*Trigger.AvailableNow was running: t, u;"):
         stream.plan(end, stream.next_end_offsets(end))
     assert brokers.now - began > 5, "the metadata may be stale"
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.offset_specs import StartingOffsetSpec
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
-U0, V0, W0 = (TopicPartition(name, 0) for name in "uvw")
+U0, V0, W0, X0 = (TopicPartition(name, 0) for name in "uvwx")
+U1, V1 = TopicPartition("u", 1), TopicPartition("v", 1)
 
 CONFIRMED = 5  # seconds that several brokers agree before something is lost
 
@@ -160,30 +161,36 @@ def test_several_brokers_are_asked_before_an_end_is_accepted_even_without_retrie
 ) -> None:
     """With fetchOffset.numRetries=1, the end of a deposed leader was accepted."""
     brokers = cluster(9)
-    brokers.depose_leader(T0, end=1)
-    assert brokers.planner(fail=fail, max_attempts=1).next_end_offsets({T0: 5}) == {T0: 9}
+    brokers.grow(U0, 9)
+    for tp in (T0, U0):
+        brokers.depose_leader(tp, end=1)
+    assert brokers.planner(fail=fail, max_attempts=1).next_end_offsets({T0: 5, U0: 5}) == {T0: 9, U0: 9}
     assert brokers.warnings == []
 
 
 def test_several_brokers_are_asked_before_a_log_start_is_accepted(cluster: NewCluster) -> None:
     """Retention of a leader that was deposed may have deleted records that the current leader still has."""
     brokers = cluster(10, 10)
-    brokers.depose_leader(T0, start=8)
-    brokers.delete_records(T0, 4)
+    brokers.grow(U0, 10)
+    for tp in (T0, U0):
+        brokers.depose_leader(tp, start=8)
+        brokers.delete_records(tp, 4)
     stream = brokers.planner(fail=False)
-    start = {T0: 3, T1: 3}
+    start = {T0: 3, T1: 3, U0: 3}
     end = stream.next_end_offsets(start)
-    assert planned(stream.plan(start, end)) == [("t-0", 4, 10), ("t-1", 3, 10)]
-    assert brokers.losses == [(DataLossCause.AGED_OUT, {T0: 1})]
+    assert planned(stream.plan(start, end)) == [("t-0", 4, 10), ("t-1", 3, 10), ("u-0", 4, 10)]
+    assert brokers.losses == [(DataLossCause.AGED_OUT, {tp: 1}) for tp in (T0, U0)]
 
 
 @pytest.mark.parametrize("fail", [True, False])
 def test_several_brokers_are_asked_before_a_new_query_starts_after_zero(cluster: NewCluster, fail: bool) -> None:
     brokers = cluster(10, 10)
-    brokers.depose_leader(T0, start=8)
-    brokers.delete_records(T0, 4)
-    assert brokers.planner(fail=fail).initial_offsets()[T0] == 4
-    assert brokers.planner(at_time(6), fail=fail).initial_offsets()[T0] == 6
+    brokers.grow(U0, 10)
+    for tp in (T0, U0):
+        brokers.depose_leader(tp, start=8)
+        brokers.delete_records(tp, 4)
+    assert brokers.planner(fail=fail).initial_offsets() == {T0: 4, T1: 0, U0: 4}
+    assert brokers.planner(at_time(6), fail=fail).initial_offsets() == dict.fromkeys((T0, T1, U0), 6)
 
 
 @pytest.mark.parametrize("fail", [True, False])
@@ -230,11 +237,13 @@ def test_the_partitions_of_a_new_query_may_start_anywhere(cluster: NewCluster) -
 @pytest.mark.parametrize("high_watermark", [6, 7])
 def test_beyond_the_last_stable_offset_the_high_watermark_decides(cluster: NewCluster, high_watermark: int) -> None:
     brokers = cluster(4)
-    brokers.append(T0, high_watermark - 4, producer_id=7)
-    end = brokers.planner(fail=False, read_committed=True).next_end_offsets({T0: 7})
+    brokers.grow(U0, 4)
+    for tp in (T0, U0):
+        brokers.append(tp, high_watermark - 4, producer_id=7)
+    end = brokers.planner(fail=False, read_committed=True).next_end_offsets({T0: 7, U0: 7})
     lost = high_watermark < 7
-    assert end == {T0: 4 if lost else 7}
-    assert sum("changed from 7 to 4" in warning for warning in brokers.warnings) == lost
+    assert end == dict.fromkeys((T0, U0), 4 if lost else 7)
+    assert sum("changed from 7 to 4" in warning for warning in brokers.warnings) == 2 * lost
 
 
 @pytest.mark.parametrize("replayed", [True, False])
@@ -355,8 +364,9 @@ def test_a_topic_that_is_recreated_before_the_first_batch_is_data_loss(
 def test_topic_ids_that_other_metadata_contradicts_again_and_again_are_an_error(
     cluster: NewCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(KafkaOffsetReader, "known_topic_ids", lambda *_: {"t": uuid4()})
     brokers = cluster(10)
+    brokers.grow(U0, 10)
+    monkeypatch.setattr(KafkaOffsetReader, "known_topic_ids", lambda *_: {"u": brokers.topic_id("u"), "t": uuid4()})
     for call in (MicroBatchPlanner.initial_offsets, partial(MicroBatchPlanner.next_end_offsets, start={T0: 4})):
         began = brokers.now
         with pytest.raises(BrokerTimeoutError, match="t-0"):
@@ -491,23 +501,28 @@ def test_a_loss_is_counted_with_the_batch_that_skips_it(cluster: NewCluster) -> 
 
 
 def test_each_loss_has_its_cause_and_the_offsets_that_are_known(cluster: NewCluster) -> None:
-    brokers = cluster(100, 100)
-    for tp, end in ((U0, 8), (V0, 8), (W0, 100)):
+    brokers = cluster(100, 100, 100)
+    for tp, end in ((U0, 8), (U1, 8), (V0, 8), (V1, 8), (W0, 100), (X0, 5)):
         brokers.grow(tp, end)
     brokers.delete_records(V0, 3)
+    brokers.delete_records(V1, 4)
     stream = brokers.planner(fail=False)
-    start = stream.next_end_offsets({T0: 0, T1: 0, U0: 0, W0: 0})
-    assert brokers.losses == [(DataLossCause.AGED_OUT, {V0: 3})]
+    start = stream.next_end_offsets(dict.fromkeys((T0, T1, T2, U0, U1, W0, X0), 0))
+    assert brokers.losses == [(DataLossCause.AGED_OUT, {V0: 3}), (DataLossCause.AGED_OUT, {V1: 4})]
     brokers.losses.clear()
-    brokers.recreate("u", 4)
+    brokers.recreate("u", 4, 4)
+    brokers.recreate("x", 4)
     brokers.event("delete_topic", topic="w")
     brokers.truncate(T0, 40)
+    brokers.truncate(T2, 50)
     brokers.grow(T1, 150, start=120)
     stream.next_end_offsets(start)
     assert brokers.losses == [
-        (DataLossCause.RECREATED, {U0: 0}),
+        (DataLossCause.RECREATED, {U0: 0, U1: 0}),
+        (DataLossCause.RECREATED, {X0: 0}),
         (DataLossCause.DELETED, {W0: 0}),
         (DataLossCause.BEYOND_END, {T0: 0}),
+        (DataLossCause.BEYOND_END, {T2: 0}),
         (DataLossCause.AGED_OUT, {T1: 20}),
     ]
 

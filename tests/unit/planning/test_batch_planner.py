@@ -106,6 +106,20 @@ def test_starts_and_ends(
 
 
 @pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        (AT_LATEST, {T0: 10, T1: 7, T2: 0}),
+        (OffsetSpec({T0: 10, T1: LATEST, T2: LATEST}), {T1: 7, T2: 0}),
+        (at_time(3000), {T2: 0}),
+    ],
+)
+def test_which_ends_of_a_batch_are_the_latest(
+    brokers: PlannerCluster, end: OffsetSpec, expected: dict[TopicPartition, int]
+) -> None:
+    assert batch_plan(brokers, AT_EARLIEST, end).latest == expected
+
+
+@pytest.mark.parametrize(
     ("start", "end", "message"),
     [
         (at_time(9000), AT_LATEST, "no record has timestamp 9000"),
@@ -204,10 +218,11 @@ def test_explicit_ranges_keep_their_order(brokers: PlannerCluster) -> None:
 
 def test_explicit_ranges_must_exist_unless_data_loss_is_allowed(brokers: PlannerCluster) -> None:
     missing = [OffsetRange("x", 0, 0, 1), OffsetRange("t", 7, 0, 1)]
-    for each in missing:
-        with pytest.raises(TopicNotFoundError, match="topic-partition that does not exist"):
-            batch_plan(brokers, offset_ranges=[each])
     found = OffsetRange("t", 0, 2, 4)
+    for each in missing:
+        with pytest.raises(TopicNotFoundError, match="topic-partition that does not exist") as caught:
+            batch_plan(brokers, offset_ranges=[found, each])
+        assert (caught.value.topic, caught.value.partition) == each.topic_partition
     assert batch_plan(brokers, offset_ranges=[*missing, found], fail=False).ranges == (found, *missing), "tasks skip"
 
 

@@ -14,8 +14,9 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def test_missing_topics_and_partitions_are_removed() -> None:
-    assert restrict_to_existing(parse_subscribe("t,u"), {"t": {0}}) == SubscribeStrategy(("t",))
-    assert restrict_to_existing(parse_assign('{"t":[0,1],"u":[0]}'), {"t": {0, 2}}) == AssignStrategy((T0,))
+    assert restrict_to_existing(parse_subscribe("t,u,v"), {"t": {0}, "v": {0}}) == SubscribeStrategy(("t", "v"))
+    assigned = parse_assign('{"t":[0,1],"u":[0],"v":[0]}')
+    assert restrict_to_existing(assigned, {"t": {0, 2}, "v": {0}}) == AssignStrategy((T0, TopicPartition("v", 0)))
     pattern = parse_subscribe_pattern("t.*")
     assert restrict_to_existing(pattern, {}) is pattern
 

@@ -128,7 +128,11 @@ class TestEpochFloors:
     def test_the_time_without_newer_epochs(self) -> None:
         floors = EpochFloors()
         floors.raise_to(TP, ID, 7)
+        floors.raise_to(TopicPartition("t", 4), ID, 7)
+        floors.track_stale(TopicPartition("t", 4), ID, 5, 90.0)
+        assert not floors.has_only_stale(TP)
         assert floors.track_stale(TP, ID, 5, 100.0) == 100.0
+        assert floors.has_only_stale(TP)
         assert floors.track_stale(TP, ID, 6, 110.0) == 100.0
         assert floors.track_stale(TP, None, 6, 110.0) is None
         assert floors.track_stale(TP, ID, 7, 120.0) is None
@@ -269,6 +273,7 @@ def test_a_later_leader_is_one_of_the_same_topic_and_partition(
 ) -> None:
     found = [TopicReport(node, topic_id, epochs) for node, (topic_id, epochs) in enumerate(reports)]
     assert has_later_leader({TP: epoch}, ID, found) is expected
+    assert has_later_leader({TopicPartition("t", 9): 4, TP: epoch}, ID, found) is expected, "of any partition"
 
 
 UNPROVEN_GAP = DataLossError("a gap")

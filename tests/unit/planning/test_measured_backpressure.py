@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.settings import BackpressureOptions, PIDGains
-from pyspark_kafka_direct.planning.backpressure import BackpressureLimit, BatchMeasurement, measurement_file_name
+from pyspark_kafka_direct.planning.backpressure import (
+    BackpressureLimit,
+    BatchMeasurement,
+    PIDRateEstimator,
+    measurement_file_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -110,6 +115,26 @@ def test_skipped_records_do_not_count_as_read() -> None:
         BackpressureOptions(PIDGains(), 1000.0), lambda end: measurements.get(measurement_file_name(end)), print
     )
     assert [limit.max_offsets({TP: end}) for end in ends.values()] == [1000, 1000, pytest.approx(1001, abs=1), 1000]
+
+
+def test_measurements_that_arrive_together_all_change_the_rate() -> None:
+    measurements = {
+        measurement_file_name({TP: 1000 * number}): BatchMeasurement(1000.0 * number, 1000, took_ms, 0, 1000)
+        for number, took_ms in ((1, 1000), (2, 800), (3, 2000))
+    }
+    arrived: dict[str, BatchMeasurement] = {}
+    limit = BackpressureLimit(
+        BackpressureOptions(PIDGains(), 1000.0), lambda end: arrived.get(measurement_file_name(end)), print
+    )
+    assert {limit.max_offsets({TP: end}) for end in (1000, 2000, 3000)} == {1000}
+    arrived.update(measurements)
+    estimator = PIDRateEstimator(1000, PIDGains())
+    rates = [
+        estimator.compute(each.ended_ms, each.records, each.processing_delay_ms, each.scheduling_delay_ms)
+        for each in measurements.values()
+    ]
+    assert limit.max_offsets({TP: 4000}) == int(rates[-1] or 0)
+    assert len({int(rate or 0) for rate in rates}) == 3
 
 
 def test_missing_measurements_are_warned_about_once() -> None:

@@ -180,11 +180,14 @@ def test_otherwise_no_match_means_the_latest_offset(position: OffsetSpec, side: 
 
 
 def test_the_start_of_an_earlier_run_may_name_partitions_that_are_missing_now() -> None:
-    with PlannerCluster(9, 9, topic="a") as brokers:
+    a2 = TopicPartition("a", 2)
+    with PlannerCluster(9, 9, 9, topic="a") as brokers:
         brokers.delete_records(A1, 3)
+        brokers.delete_records(a2, 4)
         start = OffsetSpec({A0: 0, B0: 5, TopicPartition("c", 0): LATEST}, {"a": EARLIEST})
-        assert resolve_known_start_offsets(start, [A0, A1], brokers.reader()) == {A0: 0, A1: 3, B0: 5}
+        assert resolve_known_start_offsets(start, [A0, A1, a2], brokers.reader()) == {A0: 0, A1: 3, a2: 4, B0: 5}
         assert resolve_known_start_offsets(at_time(10), [A0, A1], brokers.reader()) == {}
+        assert resolve_known_start_offsets(AT_LATEST, [A0, A1], brokers.reader()) == {A0: 9, A1: 9}
 
 
 @pytest.mark.parametrize("on_no_match", ["error", "latest"])

@@ -62,7 +62,13 @@ def test_a_missing_topic_is_named_with_a_hint() -> None:
     assert caught.value.topic == "flight"
 
 
-@pytest.mark.parametrize("strategy", [AssignStrategy((TopicPartition("x", 0),)), SubscribeStrategy(("flights", "x"))])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        AssignStrategy((TopicPartition("flights", 0), TopicPartition("x", 0))),
+        SubscribeStrategy(("flights", "x")),
+    ],
+)
 def test_a_missing_topic_without_a_similar_name_has_a_next_step(strategy: SubscriptionStrategy) -> None:
     with pytest.raises(TopicNotFoundError) as caught:
         select_partitions(strategy, TOPICS, servers="b:1,c:2")

@@ -12,13 +12,21 @@ A0, A10, B0 = TopicPartition("a", 0), TopicPartition("a", 10), TopicPartition("b
 
 def test_json_round_trip() -> None:
     written = BatchWriteReport(
-        "q", 7, {A10: PartitionWriteReport(5, 9, 4, 120), B0: PartitionWriteReport(-1, -1, 1, 70)}
+        "q",
+        7,
+        {
+            A0: PartitionWriteReport(2, 3, 1, 10),
+            A10: PartitionWriteReport(5, 9, 4, 120),
+            B0: PartitionWriteReport(-1, -1, 1, 70),
+        },
     )
     assert BatchWriteReport.from_json(written.to_json()) == written
-    assert (written.records, written.bytes) == (5, 190)
+    assert (written.records, written.bytes) == (6, 200)
     assert written.to_json() == (
-        '{"queryId": "q", "batchId": 7, "topics": {"a": {"10": {"firstOffset": 5, "nextOffset": 9, "records": 4, '
-        '"bytes": 120}}, "b": {"0": {"firstOffset": -1, "nextOffset": -1, "records": 1, "bytes": 70}}}}'
+        '{"queryId": "q", "batchId": 7, "topics": {"a": {'
+        '"0": {"firstOffset": 2, "nextOffset": 3, "records": 1, "bytes": 10}, '
+        '"10": {"firstOffset": 5, "nextOffset": 9, "records": 4, "bytes": 120}}, "b": {'
+        '"0": {"firstOffset": -1, "nextOffset": -1, "records": 1, "bytes": 70}}}}'
     )
     empty = BatchWriteReport(None, None, {})
     assert BatchWriteReport.from_json(empty.to_json()) == empty
