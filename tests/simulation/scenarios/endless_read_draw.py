@@ -50,6 +50,10 @@ def draw(rng: random.Random, size: Size) -> Plan:
             {**batch, "partition": partition, "at": round(at, 3)}
             for batch, at in zip(draw_log(rng, batches=len(times)), times, strict=True)
         ]
+    is_gap_below_transaction = focus == "slow checks" and any(event.kind == "compact_log" for event in events)
+    if is_gap_below_transaction:
+        transaction = {"records": 9, "keys": 0, "producer": 1, "transaction": "open"}
+        appends.append({**transaction, "partition": partition, "at": round(min(times), 3)})
     step_list = [_draw_step(rng, 3 * seconds / max(steps, 1)) for _ in range(steps)]
     if focus == "slow checks":
         step_list = [{**step, "kind": rng.choice(("poll", "seek")), "first_fraction": 0.0} for step in step_list]
@@ -59,7 +63,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "log": draw_log(rng, batches=batches),
         "append_list": sorted(appends, key=lambda each: each["at"]),
         "steps": step_list,
-        "committed": rng.random() < 0.4,
+        "committed": is_gap_below_transaction or rng.random() < 0.4,
         "max_rows": rng.choice((1, 3, 32_768)),
         "max_bytes": rng.choice((1, 200, 4_194_304)),
         "fetch_bytes": rng.choice((150, 150, 4_194_304)),
@@ -109,10 +113,11 @@ def _draw_slow_responses(rng: random.Random, counts: dict[str, int]) -> tuple[tu
 def _draw_slow_checks(rng: random.Random, counts: dict[str, int]) -> tuple[tuple[Event, ...], list[float]]:
     """Draw a log that loses its first records or has gaps, and slow requests that find this out."""
     partition, at = _draw_partition(rng, counts), 3.0 * rng.random()
-    kind = rng.choice(("delete_records", "expire_records", "compact_log"))
-    change = Event(kind, at=round(at, 3), args=draw_event(rng, kind, counts, 30.0) | partition)
-    args = {"api": "ListOffsets", "occurrence": rng.randrange(3), "repeats": 10}
-    slow = Event("delay_response", args={**args, "seconds": round(rng.uniform(0.1, 0.9), 3)})
+    kind = rng.choice(("delete_records", "expire_records", "compact_log", "compact_log"))
+    args = draw_event(rng, kind, counts, 30.0) | partition | ({"fraction": 1.0} if kind == "compact_log" else {})
+    change = Event(kind, at=round(at, 3), args=args)
+    delayed = {"api": "ListOffsets", "occurrence": rng.randrange(3), "repeats": 10}
+    slow = Event("delay_response", args={**delayed, "seconds": round(rng.uniform(0.1, 0.9), 3)})
     return (change, slow), [at * rng.random() for _ in range(rng.randint(1, 4))]
 
 

@@ -33,7 +33,7 @@ NAME: Final = "endless_reads"
 SHRINKABLE: Final = {"topics": 1, "log": (), "append_list": (), "steps": ()}
 _LAST_SECONDS: Final = 300.0  # within which everything is read after the faults
 _LAST_POLL_SECONDS: Final = 1.0
-_POLLS_UNTIL_A_CHECK: Final = 60
+_POLLS_UNTIL_A_CHECK: Final = 120
 _SHORT_POLL_SECONDS: Final = 0.1
 _LAST_CONNECT_SECONDS: Final = 100.0  # within which connects end that are in flight when a consumer is closed
 
