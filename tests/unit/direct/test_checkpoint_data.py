@@ -348,6 +348,17 @@ def test_the_state_survives_a_restart(steps: list[tuple[int, int, bool]], kept_f
     assert copy.find_ranges(newest + 1000) is None
 
 
+def test_the_topics_of_earlier_batches_survive_a_restart() -> None:
+    state = started_state()
+    batches = [("flights",), ("orders", "late"), ("orders",)]
+    for number, topics in enumerate(batches):
+        state.begin_generation(number)
+        state.add_batch(number, [OffsetRange(topic, 0, 0, 5) for topic in topics], TOPIC_IDS)
+        state.end_generation()
+    for number, topics in enumerate(batches):
+        assert [each.topic for each in restored(state).planned_ranges(number)] == [*topics]
+
+
 def test_the_first_topic_id_is_kept() -> None:
     state = started_state()
     generate(state, 1000, 0, 5)

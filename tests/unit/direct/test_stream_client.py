@@ -153,8 +153,8 @@ def test_a_deposed_leader_does_not_decide_where_a_timestamp_is() -> None:
     """Its retention deleted records that the current leader has: the stream started after them."""
     with PlannerCluster(60) as brokers:
         brokers.grow(U, 60)
-        for tp in (A, U):
-            brokers.depose_leader(tp, start=30)
+        brokers.elect(A, 2)
+        brokers.depose_leader(U, start=30)
         spec = parse_kafka_params({"bootstrap.servers": "b:1", "startingTimestamp": "20"}).starting_timestamp
         assert spec is not None
         found = resolve_requested_positions(spec, {A: None, U: None}, brokers.client(), "read_uncommitted")
@@ -165,8 +165,8 @@ def test_a_deposed_leader_does_not_decide_that_a_committed_offset_is_out_of_rang
     """The stream started elsewhere, and records were read twice or never."""
     brokers.grow(U, 42)
     brokers.commit({A: 41, U: 40})
-    for tp in (A, U):
-        brokers.depose_leader(tp, end=30)
+    brokers.elect(A, 2)
+    brokers.depose_leader(U, end=30)
     stream = view(brokers, "t", "u", params={"group.id": GROUP, "auto.offset.reset": "none"})
     position = stream.start()
     assert position.offsets == {A: 41, U: 40}

@@ -32,9 +32,11 @@ def batch(start: Offsets, end: Offsets, latest: Offsets, **fields: Any) -> Sourc
 
 class TestParsing:
     def test_a_batch(self) -> None:
-        parsed = batch({"t": {"0": 5}}, {"t": {"0": 9}}, {"t": {"0": 12}})
-        assert parsed == SourceBatch(SOURCE, BATCH_START * 1000, BATCH_START * 1000 + 2000, 10, {A: 5}, {A: 9}, {A: 12})
-        assert parsed.records == 4
+        parsed = batch({"t": {"0": 5, "1": 1}}, {"t": {"0": 9, "1": 4}}, {"t": {"0": 12, "1": 4}})
+        assert parsed == SourceBatch(
+            SOURCE, BATCH_START * 1000, BATCH_START * 1000 + 2000, 10, {A: 5, B: 1}, {A: 9, B: 4}, {A: 12, B: 4}
+        )
+        assert parsed.records == 7
 
     def test_the_first_batch_has_no_start_offsets(self) -> None:
         parsed = batch(None, {"t": {"0": 9}}, {"t": {"0": 12}})
@@ -68,7 +70,7 @@ class TestParsing:
 class TestLag:
     def test_the_statistics_that_spark_reports(self) -> None:
         lag = LagTracker().update(
-            batch({"t": {"0": 0, "1": 0}}, {"t": {"0": 10, "1": 20}}, {"t": {"0": 15, "1": 21}}), "g"
+            batch({"t": {"0": 0, "1": 0}}, {"t": {"0": 10, "1": 20}}, {"t": {"0": 11, "1": 25}}), "g"
         )
         assert (lag.min_offsets_behind, lag.max_offsets_behind, lag.avg_offsets_behind, lag.total) == (1, 5, 3.0, 6)
 
@@ -95,11 +97,17 @@ class TestLag:
         second = tracker.update(batch({"t": {"0": 0}}, {"t": {"0": 150}}, {"t": {"0": 200}}), "g")
         assert second.max_seconds_behind == 7.0
 
-    def test_a_deleted_partition_is_dropped(self) -> None:
+    def test_deleted_partitions_are_dropped(self) -> None:
         tracker = LagTracker()
-        tracker.update(batch(None, {"t": {"0": 0, "1": 0}}, {"t": {"0": 1, "1": 1}}), "g")
-        lag = tracker.update(batch(None, {"t": {"0": 0}}, {"t": {"0": 1}}), "g")
-        assert [each.partition for each in lag.partitions] == [0]
+        found = []
+        for minute, partitions in (("46", "012"), ("47", "0"), ("48", "012")):
+            ends, latest = dict.fromkeys(partitions, 0), dict.fromkeys(partitions, int(minute))
+            found.append(
+                tracker.update(batch(None, {"t": ends}, {"t": latest}, started=f"2026-11-21T09:{minute}:50.000Z"), "g")
+            )
+        assert [each.partition for each in found[1].partitions] == [0]
+        is_known = [each.seconds is not None for each in found[2].partitions]
+        assert is_known == [True, False, False], "a recreated partition has another log"
 
 
 class TestFormatting:
@@ -107,12 +115,13 @@ class TestFormatting:
         tracked = LagTracker().update(
             batch({"t": {"0": 0, "1": 0}}, {"t": {"0": 10, "1": 20}}, {"t": {"0": 15, "1": 20}}), "g"
         )
-        return QueryLag("id", "run", "orders", 7, BATCH_START, (tracked,))
+        other = LagTracker().update(batch({"u": {"0": 0}}, {"u": {"0": 4}}, {"u": {"0": 6}}), "g")
+        return QueryLag("id", "run", "orders", 7, BATCH_START, (tracked, other))
 
     def test_the_summary(self) -> None:
         assert self.lag().summary == (
             "query orders, batch 7: 5 offsets behind in 2 partitions (min 0, max 5, average 2.5, at most 0.0 s), 15 "
-            "offsets/s"
+            "offsets/s; 2 offsets behind in 1 partitions (min 2, max 2, average 2.0, time unknown), 2 offsets/s"
         )
 
     def test_a_query_without_a_name_has_its_id(self) -> None:
@@ -124,4 +133,5 @@ class TestFormatting:
         assert str(self.lag()).splitlines()[1:] == [
             "  t-0: offset 10, latest 15, lag 5 (time unknown), 5/s",
             "  t-1: offset 20, latest 20, lag 0 (0.0 s), 10/s",
+            "  u-0: offset 4, latest 6, lag 2 (time unknown), 2/s",
         ]

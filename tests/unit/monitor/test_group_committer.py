@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.spark.commit_offer import AcceptedCommitOffer, CommitGroup
 
-A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 OPTIONS = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "commitgroupid": "shop"}
+OTHER_OPTIONS = {**OPTIONS, "subscribe": "u", "commitgroupid": "other"}
 
 
 Sources = list[tuple[SourceBatch, Mapping[str, str]]]
@@ -39,20 +40,26 @@ def sources_ending_at(*ends: Mapping[TopicPartition, int], options: Mapping[str,
 
 
 class GroupCluster(CommitCluster):
-    """Counts the clients of the group ``shop``, of all sessions."""
+    """Counts the clients of the groups ``shop`` and ``other``, of all sessions."""
 
     def __init__(self) -> None:
         super().__init__()
         self.connections = 0
-        self.commit_group = shop()
-        self.committer = GroupOffsetCommitter("shop", logging.getLogger("pyspark_kafka_direct.monitor"), self.process)
-        self.groups: WeakValueDictionary[CommitGroup, GroupOffsetCommitter] = WeakValueDictionary()
-        self.groups[self.commit_group] = self.committer
+        log = logging.getLogger("pyspark_kafka_direct.monitor")
+        self.committers = {
+            shop(commitgroupid=name): GroupOffsetCommitter(name, log, self.process) for name in ("shop", "other")
+        }
+        self.groups: WeakValueDictionary[CommitGroup, GroupOffsetCommitter] = WeakValueDictionary(self.committers)
 
     def connect(self, options: Mapping[str, str], group: str) -> ConsumerGroup:
         self.connections += 1
-        assert (options, group) == (OPTIONS, "shop")
-        return self.group()
+        assert options == {"shop": OPTIONS, "other": OTHER_OPTIONS}[group]
+        return self.group(group)
+
+    def commits_of(self, group: str) -> list[dict[TopicPartition, int]]:
+        """Return the offsets of all commits of a group."""
+        pairs = zip(self.received("OffsetCommit"), self.commits, strict=True)
+        return [offsets for request, offsets in pairs if request.group_id == group]
 
 
 class BlockedGroup(ConsumerGroup):
@@ -267,6 +274,41 @@ def test_a_session_without_queries_of_a_group_does_not_wait_for_it(group: GroupC
     assert one.flush(120)
 
 
+def test_the_sources_of_a_query_may_commit_for_several_groups(
+    group: GroupCluster, committer: GroupCommitter, tmp_path: Path
+) -> None:
+    keys = [shop(), shop(commitgroupid="other")]
+    for run_id, idles in (("idle", True), ("ends", False), ("reads", False)):
+        committer.query_started(run_id, [OPTIONS, OTHER_OPTIONS])
+        for key, start in zip(keys, ({A: 5}, {C: 8}), strict=True):
+            planner = accept_commit_offer(tmp_path, key)
+            assert planner is not None
+            planner.commit_async(start, resumed_from=start)
+        if idles:
+            committer.query_idle(run_id)
+            assert [accept_commit_offer(tmp_path, key) for key in keys] == [None, None]
+        if run_id == "reads":
+            group.fault("OffsetCommit", "delay_response", number=1, seconds=1.5)
+            committer.batch_ended(run_id, sources_ending_at({A: 7}) + sources_ending_at({C: 9}, options=OTHER_OPTIONS))
+        else:
+            committer.query_ended(run_id)
+            assert list(tmp_path.iterdir()) == [], "the files of the run are deleted"
+        assert committer.flush(120)
+        ends = ([{A: 5}, {A: 5}, {A: 7}], [{C: 8}, {C: 8}, {C: 9}])
+        count = ("idle", "ends", "reads").index(run_id) + 1
+        assert [group.commits_of(name) for name in ("shop", "other")] == [each[:count] for each in ends]
+
+
+def test_each_topic_that_a_group_lacks_is_logged(
+    group: GroupCluster, committer: GroupCommitter, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    start()
+    sources = [(SourceBatch(f"source of {tp}", 0, 1, 1, {tp: 5}, {tp: 7}, {tp: 7}), OPTIONS) for tp in (A, C)]
+    committer.batch_ended("run", sources)
+    assert committer.flush(120)
+    assert "this query has read t, u before, but the group 'shop' (commitGroupId) has no offsets" in caplog.text
+
+
 def test_a_query_restarted_from_an_older_checkpoint_sets_the_group_back(
     group: GroupCluster, committer: GroupCommitter, start: Start
 ) -> None:
@@ -349,6 +391,7 @@ def test_a_topic_with_two_readers_has_the_lower_offset(
 def test_two_queries_with_one_group_are_logged(
     group: GroupCluster, committer: GroupCommitter, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
+    start("idle")
     start("first")
     committer.batch_ended("first", sources_ending_at({A: 5}))
     start("restarted")  # Spark reports the end of the first run later

@@ -1,4 +1,4 @@
-"""The monitor with progress reports: its lag, its events, its metrics, and the measurements that it writes."""
+"""The monitor with progress reports: its lag, its events, and its metrics."""
 
 from __future__ import annotations
 
@@ -21,21 +21,18 @@ from tests.unit.monitor.progress_reports import (
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.monitor import Monitor, query_monitor
 from pyspark_kafka_direct.monitor.enable_monitor import _is_spark_alive
-from pyspark_kafka_direct.monitor.measurement_writer import MeasurementWriter
+from pyspark_kafka_direct.monitor.prometheus_metrics import LagCollector
 from pyspark_kafka_direct.monitor.query_details import QueryDetails
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.planning.backpressure import BatchMeasurement, measurement_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
 
     from pyspark_kafka_direct.monitor import SourceBatch
-    from pyspark_kafka_direct.monitor.prometheus_metrics import LagCollector
 
 NO_DETAILS = QueryDetails()
 DETAILS = QueryDetails(5000.0, {SOURCE: {"commitgroupid": "shop", "kafka.sasl.jaas.config": "secret"}})
-A = TopicPartition("t", 0)
+A, U = TopicPartition("t", 0), TopicPartition("u", 0)
 
 
 def report_at(end: int, latest: int, *, start: int = 0, **more: Any) -> dict[str, Any]:
@@ -173,6 +170,17 @@ class TestIdle:
             assert abs(lag.time - time.time()) < 60
             assert lag.batch_id == 1
 
+    def test_all_sources_of_an_idle_query_are_refreshed(self) -> None:
+        brokers = FakeEndOffsets(45, 46)
+        monitor = Monitor(fetch_end_offsets=brokers.fetch_end_offsets)
+        parts = [source(None, {each: {"0": 30}}, {each: {"0": 30}}, description=SOURCE + each) for each in "tuv"]
+        # The options of the first source are not known.
+        options = {SOURCE + "t": {}, **{SOURCE + each: {"commitgroupid": each} for each in "uv"}}
+        monitor.batch_ended(report(*parts, runId="r"), QueryDetails(5000.0, options))
+        monitor.query_idle("r")
+        wait_for_refreshes()
+        assert [each.total for each in monitor.lags[0].sources] == [0, 15, 16]
+
     def test_a_batch_that_ends_during_a_refresh_is_newer(self) -> None:
         brokers = FakeEndOffsets(99)
         brokers.open.clear()
@@ -284,6 +292,7 @@ class TestReportsWithoutEndOffsets:
             brokers = FakeEndOffsets(1000)
             brokers.open.clear()
             monitor = Monitor(fetch_end_offsets=brokers.fetch_end_offsets)
+            monitor.batch_ended(self.batch(5, id="another", runId="another"), NO_DETAILS)
             monitor.batch_ended(self.batch(100), self.DETAILS)
             assert brokers.requested.wait(120)
             monitor.query_ended("r")
@@ -296,76 +305,37 @@ class TestReportsWithoutEndOffsets:
 
 class TestObservers:
     def test_observers_get_every_batch_and_the_end(self) -> None:
-        observer = RecordingObserver()
-        monitor = Monitor(observers=(observer,))
-        monitor.batch_ended(report_at(10, 30, runId="r"), DETAILS)
+        observers = (RecordingObserver(), RecordingObserver())
+        monitor = Monitor(observers=observers)
+        parts = [source(None, {each: {"0": 10}}, None, description=SOURCE + each) for each in "tu"]
+        options = {SOURCE + each: {"commitgroupid": each} for each in "tu"}
+        monitor.batch_ended(report(*parts, runId="r"), QueryDetails(5000.0, options))
         monitor.query_ended("r")
-        assert observer.batches == [("r", {A: 10}, (DETAILS.options or {})[SOURCE])]
-        assert observer.ended == ["r"]
+        for observer in observers:
+            assert observer.batches == [("r", {tp: 10}, {"commitgroupid": tp.topic}) for tp in (A, U)]
+            assert observer.ended == ["r"]
 
     def test_observers_get_the_start_and_idle_events_before_any_batch(self) -> None:
-        observer = RecordingObserver()
-        monitor = Monitor(observers=(observer,))
+        observers = (RecordingObserver(), RecordingObserver())
+        monitor = Monitor(observers=observers)
         monitor.query_started("other", [])
         monitor.query_started("r", [{"subscribe": "t"}])
         monitor.query_idle("r")
-        assert observer.started == [("r", [{"subscribe": "t"}])], "not for queries without a group"
-        assert observer.idle == ["r"]
+        for observer in observers:
+            assert observer.started == [("r", [{"subscribe": "t"}])], "not for queries without a group"
+            assert observer.idle == ["r"]
 
     def test_secrets_are_not_in_the_repr(self) -> None:
         assert "secret" not in repr(DETAILS)
 
 
-class TestMeasurements:
-    def read_measurement(self, folder: Path, end: int) -> BatchMeasurement | None:
-        file = folder / measurement_file_name({A: end})
-        return BatchMeasurement.from_json(file.read_text()) if file.exists() else None
-
-    def test_a_measurement_is_named_after_the_end_offsets(self, tmp_path: Path) -> None:
-        Monitor(MeasurementWriter(tmp_path)).batch_ended(report_at(10, 30), DETAILS)
-        assert self.read_measurement(tmp_path, 10) == BatchMeasurement(1795254412000.0, 10, 2000, 0, 5000)
-
-    def test_an_empty_batch_has_no_measurement(self, tmp_path: Path) -> None:
-        Monitor(MeasurementWriter(tmp_path)).batch_ended(report_at(10, 30, start=10), DETAILS)
-        assert list(tmp_path.iterdir()) == []
-
-    def test_the_scheduling_delay_is_the_overrun_of_the_previous_batch(self, tmp_path: Path) -> None:
-        monitor = Monitor(MeasurementWriter(tmp_path))
-        monitor.batch_ended(report_at(10, 30, duration_ms=8000), DETAILS)
-        monitor.batch_ended(report_at(20, 30, start=10, started="2026-11-21T09:46:58.000Z"), DETAILS)
-        monitor.batch_ended(report_at(30, 40, start=20, started="2026-11-21T09:47:03.000Z", duration_ms=9000), DETAILS)
-        monitor.batch_ended(report_at(40, 40, start=30, started="2026-11-21T09:48:03.000Z"), DETAILS)
-        delays = [each.scheduling_delay_ms for end in (20, 30, 40) if (each := self.read_measurement(tmp_path, end))]
-        assert delays == [3000, 0, 0]  # the query was idle before the last batch
-
-    @pytest.mark.parametrize("order", [("slow", "fast"), ("fast", "slow")])
-    def test_two_queries_at_the_same_offsets_get_the_lower_rate(self, tmp_path: Path, order: tuple[str, str]) -> None:
-        monitor = Monitor(MeasurementWriter(tmp_path))
-        for run in order:
-            monitor.batch_ended(report_at(10, 30, runId=run, duration_ms=9000 if run == "slow" else 1000), DETAILS)
-        measurement = self.read_measurement(tmp_path, 10)
-        assert measurement is not None
-        assert measurement.processing_delay_ms == 9000
-
-    def test_only_the_newest_measurements_are_kept(self, tmp_path: Path) -> None:
-        monitor = Monitor(MeasurementWriter(tmp_path))
-        for number in range(100):
-            monitor.batch_ended(report_at(10 * number + 10, 5000, start=10 * number), DETAILS)
-        assert len(list(tmp_path.iterdir())) == 64
-        assert self.read_measurement(tmp_path, 1000) is not None
-
-    def test_a_measurement_that_is_written_again_is_new(self, tmp_path: Path) -> None:
-        monitor = Monitor(MeasurementWriter(tmp_path))
-        for number in (*range(64), 0, 64):
-            monitor.batch_ended(report_at(10 * number + 10, 5000, start=10 * number), DETAILS)
-        assert self.read_measurement(tmp_path, 10) is not None
-        assert self.read_measurement(tmp_path, 20) is None
-
-
 class TestMetrics:
     def metrics(self, monitor: Monitor) -> list[str]:
         registry = CollectorRegistry()
-        monitor.register_metrics(registry)
+        collector = LagCollector()
+        for each in (Monitor(), monitor):  # another session without queries comes first
+            collector.add(each)
+        registry.register(collector)
         return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
 
     def test_there_are_no_metrics_before_a_batch(self) -> None:
@@ -373,17 +343,28 @@ class TestMetrics:
 
     def test_the_metric_names_of_kafka_lag_exporter(self) -> None:
         monitor = Monitor()
-        monitor.batch_ended(report_at(100, 100, started="2026-11-21T09:46:40.000Z"), DETAILS)
-        monitor.batch_ended(report_at(150, 200, start=100, batch=2), DETAILS)
-        labels = '{group="shop",partition="0",topic="t"}'
-        assert [line for line in self.metrics(monitor) if "kafka_direct_query" not in line] == [
-            f"kafka_consumergroup_group_offset{labels} 150.0",
-            f"kafka_consumergroup_group_lag{labels} 50.0",
-            f"kafka_consumergroup_group_lag_seconds{labels} 7.0",
-            'kafka_consumergroup_group_max_lag{group="shop"} 50.0',
-            'kafka_consumergroup_group_max_lag_seconds{group="shop"} 7.0',
-            'kafka_partition_latest_offset{partition="0",topic="t"} 200.0',
-        ]
+        for end, latest, start, started in ((100, 100, 0, "46:40"), (150, 200, 100, "46:50")):
+            for topic, group, partitions in (("t", "shop", "01"), ("u", "store", "0")):
+                offsets = [{topic: dict.fromkeys(partitions, offset)} for offset in (start, end, latest)]
+                progress = report(source(*offsets), id=group, runId=group, started=f"2026-11-21T09:{started}.000Z")
+                monitor.batch_ended(progress, QueryDetails(5000.0, {SOURCE: {"commitgroupid": group}}))
+        expected = []
+        for group, topic, partition in (("shop", "t", 0), ("shop", "t", 1), ("store", "u", 0)):
+            labels = f'{{group="{group}",partition="{partition}",topic="{topic}"}}'
+            expected += [
+                f"kafka_consumergroup_group_offset{labels} 150.0",
+                f"kafka_consumergroup_group_lag{labels} 50.0",
+                f"kafka_consumergroup_group_lag_seconds{labels} 7.0",
+                f'kafka_partition_latest_offset{{partition="{partition}",topic="{topic}"}} 200.0',
+            ]
+        for group in ("shop", "store"):
+            expected += [
+                f'kafka_consumergroup_group_max_lag{{group="{group}"}} 50.0',
+                f'kafka_consumergroup_group_max_lag_seconds{{group="{group}"}} 7.0',
+            ]
+        lines = self.metrics(monitor)
+        assert sorted(line for line in lines if "kafka_direct_query" not in line) == sorted(expected)
+        assert [f'kafka_direct_query_up{{query="{group}"}} 1.0' in lines for group in ("shop", "store")] == [True] * 2
 
     def test_an_ended_query_is_down_and_has_no_lag(self) -> None:
         monitor = Monitor()
@@ -410,7 +391,8 @@ class TestMetrics:
     def test_lag_grows_while_a_batch_is_stuck(self, monkeypatch: pytest.MonkeyPatch) -> None:
         ends = [40]
         monitor = Monitor(fetch_end_offsets=lambda options, partitions: {A: ends[0]})
-        monitor.batch_ended(report_at(10, 30), DETAILS)
+        for run, details in (("another", NO_DETAILS), ("new", DETAILS), ("stuck", DETAILS)):
+            monitor.batch_ended(report_at(10, 30, id=run, runId=run), details)
         metric = 'kafka_consumergroup_group_lag{group="shop",partition="0",topic="t"}'
         self.metrics(monitor)  # the batch of the report ended long ago
         deadline = time.monotonic() + 120
@@ -440,27 +422,31 @@ class TestMetrics:
             fetch_end_offsets=lambda *_: pytest.fail("no end offsets are needed"),
         )
         run = report_at(0, 0)
+        monitor.track_query("a", "a", "another")
         monitor.track_query(run["id"], run["runId"], "delays")
         assert 'kafka_direct_query_up{query="delays"} 1.0' in self.metrics(monitor)
         is_spark_alive[0] = False
         monitor.batch_ended(report_at(10, 30), DETAILS)
         lines = self.metrics(monitor)
-        assert 'kafka_direct_query_up{query="delays"} 0.0' in lines
+        for name in ("another", "delays"):
+            assert f'kafka_direct_query_up{{query="{name}"}} 0.0' in lines
         assert not any("group_lag{" in line for line in lines)
-        assert not monitor.queries[0].is_running
+        assert [each.is_running for each in monitor.queries] == [False, False]
         is_spark_alive[0] = True
-        assert not monitor.queries[0].is_running, "it has ended, and Spark is not checked again"
+        assert [each.is_running for each in monitor.queries] == [False, False], "Spark is not checked again"
 
     def test_reading_the_queries_does_not_change_state(self) -> None:
         is_spark_alive = [False]
         monitor = Monitor(is_spark_alive=lambda: is_spark_alive[0])
         run = report_at(0, 0)
+        monitor.track_query("a", "a", "ended")
+        monitor.query_ended("a")
         monitor.track_query(run["id"], run["runId"], "delays")
         monitor.batch_ended(report_at(10, 30), DETAILS)
         runs = dict(monitor._runs)
-        assert [each.is_running for each in monitor.queries] == [False]
+        assert [each.is_running for each in monitor.queries] == [False, False]
         is_spark_alive[0] = True
-        assert [each.is_running for each in monitor.queries] == [True]
+        assert [each.is_running for each in monitor.queries] == [False, True]
         assert monitor._runs == runs
         assert runs
 
@@ -486,7 +472,10 @@ class TestMetrics:
         monitor.query_ended(report_at(10, 30)["runId"])
         for number in range(200):
             monitor.track_query(f"q{number}", f"r{number}", None)
+        assert len(monitor.queries) == 201
+        for number in range(200):
             monitor.query_ended(f"r{number}")
+        monitor.track_query("new", "r-new", None)
         lines = self.metrics(monitor)
         assert 'kafka_direct_query_up{query="running"} 1.0' in lines
         assert not any("group_lag{" in line for line in lines)

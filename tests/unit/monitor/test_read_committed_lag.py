@@ -141,6 +141,33 @@ def test_high_watermarks_are_requested_at_most_once_a_second(monkeypatch: pytest
     assert (partition(monitor).latest, len(brokers.requests), clock.pauses) == (400, 3, [0.25])
 
 
+def test_known_high_watermarks_apply_to_each_partition_and_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, brokers = Clock(monkeypatch), Brokers(100, 200)
+    monitor = Monitor(fetch_end_offsets=brokers.fetch)
+    other = SOURCE + "0"
+    committed = {"kafka.isolation.level": "read_committed"}
+
+    def reported(end: int) -> dict[str, Any]:
+        ends = {"0": end, "1": end}
+        sources = [
+            source(None, {topic: ends}, {topic: ends}, description=of)
+            for topic, of in zip("tu", (SOURCE, other), strict=True)
+        ]
+        return report(*sources, runId="r")
+
+    for end in (10, 20):
+        monitor.batch_ended(reported(end), QueryDetails(5000.0, {SOURCE: committed, other: committed}))
+        if end == 10:
+            wait_for_refreshes()
+            clock.block()
+    lag = monitor.lag()
+    assert lag is not None
+    assert [[each.lag for each in found.partitions] for found in lag.sources] == [[80, 80], [180, 180]]
+    brokers.ends += [300, 400]
+    clock.resume()
+    wait_for_refreshes()
+
+
 def test_the_lag_after_the_last_of_several_batches_counts_records_behind_an_open_transaction(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -187,6 +214,7 @@ def test_another_source_of_the_query_keeps_its_rate() -> None:
     assert lag is not None
     first, second = (each.partitions[0] for each in lag.sources)
     assert (first.latest, first.rate, second.latest, second.rate) == (30, 5.0, 511, 5.0)
+    assert abs(lag.time - time.time()) < 60, "the newest end offsets are those of the second source"
     assert brokers.requests == [[A]]
 
 

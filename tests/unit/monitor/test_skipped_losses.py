@@ -80,15 +80,26 @@ def test_records_whose_schema_cannot_be_used_are_counted_apart(tmp_path: Path) -
 
 
 def test_prometheus_shows_losses_once_for_the_sessions_of_an_application(tmp_path: Path) -> None:
-    LossCounter(SYSTEM, lambda: tmp_path).add(*EXPIRED)
+    counter = LossCounter(SYSTEM, lambda: tmp_path)
+    counter.add(*EXPIRED)
+    counter.add(*DELETED)
     registry = CollectorRegistry()
     collectors: MutableMapping[CollectorRegistry, LagCollector] = {}
+    Monitor(collectors=collectors).register_metrics(registry)  # Spark Connect has no folder
     for _ in range(2):
         Monitor(shared_folder=tmp_path, collectors=collectors).register_metrics(registry)
-    Monitor(collectors=collectors).register_metrics(registry)  # Spark Connect has no folder
-    labels = {"topic": "a", "partition": "0", "cause": "aged_out"}
-    assert registry.get_sample_value("kafka_direct_skipped_offsets_total", labels) == 40
-    assert registry.get_sample_value("kafka_direct_data_losses_total", labels) == 1
+
+    def sample(name: str, partition: int, cause: str) -> float | None:
+        labels = {"topic": "a", "partition": str(partition), "cause": cause}
+        return registry.get_sample_value(f"kafka_direct_{name}_total", labels)
+
+    assert (sample("skipped_offsets", 0, "aged_out"), sample("data_losses", 0, "aged_out")) == (40, 1)
+    assert [sample("data_losses", partition, "deleted") for partition in (0, 1)] == [1, 1]
+    another = tmp_path / "application"
+    another.mkdir()
+    LossCounter(SYSTEM, lambda: another).add(*EXPIRED)
+    Monitor(shared_folder=another, collectors=collectors).register_metrics(registry)
+    assert (sample("skipped_offsets", 0, "aged_out"), sample("data_losses", 1, "deleted")) == (80, 1)
 
 
 def test_losses_before_enable_are_saved_with_the_next_one(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryProgress,
 )
-from tests.unit.monitor.progress_reports import SOURCE, report, source
+from tests.unit.monitor.progress_reports import OTHER_SOURCE, SOURCE, report, source
 from tests.unit.monitor.test_query_monitor import RecordingObserver
 
 from pyspark_kafka_direct.monitor import Monitor
@@ -97,10 +97,11 @@ def leaf(class_name: str, source: str, **options: str) -> Any:
 
 def test_the_sources_that_commit_are_reported_when_a_query_starts() -> None:
     leaves = [
-        leaf("StreamingRelationV2", "kafka-direct", commitGroupId="shop", subscribe="t"),
-        leaf("StreamingRelationV2", "kafka-direct", subscribe="t"),
-        leaf("StreamingRelationV2", "rate", commitGroupId="other"),
         leaf("LocalRelation", "kafka-direct", commitGroupId="other"),
+        leaf("StreamingRelationV2", "rate", commitGroupId="other"),
+        leaf("StreamingRelationV2", "kafka-direct", subscribe="t"),
+        leaf("StreamingRelationV2", "kafka-direct", commitGroupId="shop", subscribe="t"),
+        leaf("StreamingRelationV2", "kafka-direct", commitGroupId="store", subscribe="u"),
     ]
     plan = SimpleNamespace(collectLeaves=lambda: SimpleNamespace(size=lambda: len(leaves), apply=leaves.__getitem__))
     query = SimpleNamespace(streamingQuery=lambda: SimpleNamespace(analyzedPlan=lambda: plan))
@@ -110,7 +111,8 @@ def test_the_sources_that_commit_are_reported_when_a_query_starts() -> None:
     monitor = Monitor(observers=(observer,))
     listener = MonitorQueryListener(session, monitor)
     listener.onQueryStarted(QueryStartedEvent(RUN_ID, RUN_ID, "orders", "now", set()))
-    assert observer.started == [(str(RUN_ID), [{"commitgroupid": "shop", "subscribe": "t"}])]
+    sources = [{"commitgroupid": "shop", "subscribe": "t"}, {"commitgroupid": "store", "subscribe": "u"}]
+    assert observer.started == [(str(RUN_ID), sources)]
     assert [(health.query, health.is_running) for health in monitor.queries] == [("orders", True)]
     listener.onQueryIdle(QueryIdleEvent(RUN_ID, RUN_ID, "now"))
     assert observer.idle == [str(RUN_ID)]
@@ -121,12 +123,15 @@ def test_the_sources_that_commit_are_reported_when_a_query_starts() -> None:
 def test_the_details_of_a_query_that_ended_with_its_first_batch_are_known() -> None:
     """The listener finds the query when it starts; when the progress arrives, it may have ended."""
     read: list[str] = []
-    stream = SimpleNamespace(toString=lambda: SOURCE)
     table = SimpleNamespace(name=lambda: "kafka-direct")
-    relation = SimpleNamespace(table=lambda: table, options=lambda: JavaMap({"commitGroupId": "shop"}))
     java_class = SimpleNamespace(getSimpleName=lambda: "StreamingDataSourceV2ScanRelation")
-    scan = SimpleNamespace(getClass=lambda: java_class, relation=lambda: relation, stream=lambda: stream)
-    leaves = [scan]
+
+    def scan(description: str, group: str) -> Any:
+        stream = SimpleNamespace(toString=lambda: description)
+        relation = SimpleNamespace(table=lambda: table, options=lambda: JavaMap({"commitGroupId": group}))
+        return SimpleNamespace(getClass=lambda: java_class, relation=lambda: relation, stream=lambda: stream)
+
+    leaves = [scan(OTHER_SOURCE, "store"), scan(SOURCE, "shop")]
     plan = SimpleNamespace(collectLeaves=lambda: SimpleNamespace(size=lambda: len(leaves), apply=leaves.__getitem__))
 
     def trigger_text() -> str:

@@ -14,7 +14,10 @@ from pyspark_kafka_direct.spark.listener_files import load_write_report, save_wr
 from pyspark_kafka_direct.spark.write_report import BatchWriteReport, PartitionWriteReport
 
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
     from pathlib import Path
+
+    from pyspark_kafka_direct.monitor.prometheus_metrics import LagCollector
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -53,17 +56,20 @@ def test_totals_include_each_reported_batch(tmp_path: Path) -> None:
 
 def test_the_totals_in_prometheus(tmp_path: Path) -> None:
     tracker = WriteTracker(tmp_path)
-    save_write_report(written("q", 0, A0, A1), "q", tmp_path)
+    save_write_report(written("q", 0, A0, A1, B0), "q", tmp_path)
     tracker.batch_ended("q", "delays", 0)
     registry = CollectorRegistry()
-    monitor = Monitor(write_tracker=tracker)
+    collectors: MutableMapping[CollectorRegistry, LagCollector] = {}
+    Monitor(collectors=collectors).register_metrics(registry)
+    monitor = Monitor(write_tracker=tracker, collectors=collectors)
     monitor.register_metrics(registry)
-    assert monitor.written("delays") == monitor.written("q") == written("q", 0, A0, A1)
+    assert monitor.written("delays") == monitor.written("q") == written("q", 0, A0, A1, B0)
     assert monitor.written("another") is None
-    assert monitor.sink_totals == (SinkTotal("delays", "a", 6, 60),)
-    labels = {"query": "delays", "topic": "a"}
-    assert registry.get_sample_value("kafka_direct_sink_records_total", labels) == 6
-    assert registry.get_sample_value("kafka_direct_sink_bytes_total", labels) == 60
+    assert monitor.sink_totals == (SinkTotal("delays", "a", 6, 60), SinkTotal("delays", "b", 3, 30))
+    for topic, records in (("a", 6), ("b", 3)):
+        labels = {"query": "delays", "topic": topic}
+        assert registry.get_sample_value("kafka_direct_sink_records_total", labels) == records
+        assert registry.get_sample_value("kafka_direct_sink_bytes_total", labels) == 10 * records
 
 
 def test_queries_with_the_same_name_are_one_series(tmp_path: Path) -> None:
