@@ -61,17 +61,18 @@ settings.
 """
 
 _CLIENT_INTRODUCTION: Final = """\
-[Security](security.md) explains encryption and logins. In a log, `acks` must be `all`."""
+[Security](security.md) explains encryption and logins. In a
+[`KafkaBasedLog`](kafka-based-log.md), `acks` must be `all`."""
 
 _IGNORED_INTRODUCTION: Final = """\
 These settings have no effect, and cause one warning each. The package works as follows instead:
 
-- **Batches** (`linger.ms`, `queue.buffering.*`): a task sends a record batch when it is full (`batch.size`), or at
-  its end. A log sends records at once.
+- **Batches** (`linger.ms`, `queue.buffering.*`): a task sends a record batch when it is full (`batch.size`), or
+  when the task's rows end. A [`KafkaBasedLog`](kafka-based-log.md) sends records at once.
 - **Retries** (`retries`, `max.block.ms`): transient errors are retried until `delivery.timeout.ms`, and metadata
   requests until `default.api.timeout.ms`.
 - **Partitions** (`partitioner.adaptive.partitioning.enable`): rows without a key go to one partition for 16 KiB. In a
-  log, they go to one partition until its record batch is full.
+  `KafkaBasedLog`, they go to one partition until its record batch is full.
 - **Connections** (`metadata.recovery.*`): if no broker responds, the client tries the bootstrap servers again, and
   resolves their names again.
 - **Tokens** (`sasl.login.refresh.*`): a token is reused until shortly before it expires.
