@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from pyspark_kafka_direct.client.deadline import Deadline
@@ -151,7 +152,9 @@ class KafkaBasedLog:
                 self._sent_records = SentRecords(self._producer, self._worker, self._reads_partition)
             self._thread.start_thread()
             description = f"The {'KafkaBasedLog' if self._view is None else 'KafkaTable'} of topic {self.topic}"
-            self._finalizer = self._system.finalize(self, _stop_abandoned, description, self._thread, self._producer)
+            self._finalizer = self._system.finalize(
+                self, _stop_abandoned, weakref.ref(self), description, self._thread, self._producer
+            )
             self._reads.read_at_start(deadline, self._start_timeout)
         except BaseException:
             self._stop(_CLEANUP_SECONDS)
@@ -302,13 +305,17 @@ class KafkaBasedLog:
         return self._producer, self._sent_records
 
 
-def _stop_abandoned(description: str, thread: LogThread, producer: AsyncProducer | None) -> None:
-    """Stop a log that was collected, or still runs at the exit of the process, without waiting, and warn of it."""
+def _stop_abandoned(
+    log: weakref.ref[KafkaBasedLog], description: str, thread: LogThread, producer: AsyncProducer | None
+) -> None:
+    """Stop a log that was collected, or still runs at the exit of the process, and warn of it."""
     if not thread.runs_here:
         return
     thread.stop()
     if producer is not None:
         producer.close_without_waiting()
+    if log() is not None:  # the process ends. A collection may run in any thread, which must not wait
+        thread.wait_for_callback()
     warnings.warn(
         f"{description} was not stopped. Call stop(), or use it in a with statement.", ResourceWarning, stacklevel=2
     )

@@ -18,6 +18,8 @@ _log = logging.getLogger("pyspark_kafka_direct.log")
 
 _CALLBACK_SECONDS: Final = 0.2  # minimum seconds for callbacks of pending reads when the timeout of a stop has expired
 
+_EXIT_SECONDS: Final = 2.0  # maximum seconds that the exit of the process waits for the callback of a log
+
 
 class LogThread:
     """Runs the worker of a log once. Reads that are pending when it ends fail."""
@@ -75,6 +77,14 @@ class LogThread:
                 "the thread of log %s did not stop within the timeout; it ends when its current call returns",
                 self._topic,
             )
+
+    def wait_for_callback(self) -> None:
+        """Wait shortly for the end of the thread.
+
+        Python may abort a process that ends while another thread writes to a stream.
+        """
+        if self._end is not None and not self.is_current:
+            self._system.wait_for_future(self._end, _EXIT_SECONDS)
 
     @property
     def is_current(self) -> bool:

@@ -17,14 +17,25 @@ if TYPE_CHECKING:
     from tests.integration.workbench import Workbench
 
 _SCRIPT = """
-import os, sys
+import os, sys, threading
 from pyspark_kafka_direct.log import KafkaBasedLog, KafkaTable
 servers, topic, how = sys.argv[1:]
 params = {"bootstrap.servers": servers}
-log = KafkaBasedLog(topic, params, on_record=print) if how == "log" else KafkaTable(topic, params)
+written = threading.Event()
+
+def write(record):
+    written.set()
+    for _ in range(20):
+        print("x" * 1_000_000)
+    print("written", file=sys.stderr)
+
+if how in ("log", "write"):
+    log = KafkaBasedLog(topic, params, on_record=print if how == "log" else write)
+else:
+    log = KafkaTable(topic, params)
 log.start()
-send = log.send if how == "log" else log.put
-for number in range(20_000):
+send = log.put if isinstance(log, KafkaTable) else log.send
+for number in range(1 if how == "write" else 20_000):
     send(b"%d" % number, bytes(100))
 if how == "fork":
     log.stop()
@@ -38,6 +49,8 @@ elif how == "flush":
     log.flush()
 elif how == "stop":
     log.stop()
+elif how == "write":
+    written.wait()
 """
 
 
@@ -57,6 +70,11 @@ def test_records_without_an_acknowledgement_at_the_exit(bench: Workbench, how: s
     assert line.endswith(
         " records of TOPIC, which may be lost. Call flush() or stop() before, or wait for the futures."
     )
+
+
+def test_a_callback_that_writes_at_the_exit(bench: Workbench) -> None:
+    """The exit waits for it: Python aborts some processes that end while a thread writes to the standard output."""
+    assert "written" in run(bench, "write").splitlines()
 
 
 def test_a_log_that_is_not_stopped_at_the_exit(bench: Workbench) -> None:
