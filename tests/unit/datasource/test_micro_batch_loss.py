@@ -168,29 +168,29 @@ def test_several_brokers_are_asked_before_an_end_is_accepted_even_without_retrie
     assert brokers.warnings == []
 
 
-def test_several_brokers_are_asked_before_a_log_start_is_accepted(cluster: NewCluster) -> None:
+@pytest.mark.parametrize("deposed", ["t", "u"])
+@pytest.mark.parametrize(("start", "lost"), [({T0: 3, T1: 3, U0: 3}, 1), ({T1: 3}, 4)], ids=["read", "added"])
+def test_several_brokers_are_asked_before_a_log_start_is_accepted(
+    cluster: NewCluster, deposed: str, start: dict[TopicPartition, int], lost: int
+) -> None:
     """Retention of a leader that was deposed may have deleted records that the current leader still has."""
     brokers = cluster(10, 10)
-    brokers.grow(U0, 10)
-    for tp in (T0, U0):
-        brokers.depose_leader(tp, start=8)
-        brokers.delete_records(tp, 4)
+    brokers.expire_and_depose("tu", deposed)
     stream = brokers.planner(fail=False)
-    start = {T0: 3, T1: 3, U0: 3}
     end = stream.next_end_offsets(start)
     assert planned(stream.plan(start, end)) == [("t-0", 4, 10), ("t-1", 3, 10), ("u-0", 4, 10)]
-    assert brokers.losses == [(DataLossCause.AGED_OUT, {tp: 1}) for tp in (T0, U0)]
+    assert brokers.losses == [(DataLossCause.AGED_OUT, {tp: lost}) for tp in (T0, U0)]
 
 
 @pytest.mark.parametrize("fail", [True, False])
-def test_several_brokers_are_asked_before_a_new_query_starts_after_zero(cluster: NewCluster, fail: bool) -> None:
-    brokers = cluster(10, 10)
-    brokers.grow(U0, 10)
-    for tp in (T0, U0):
-        brokers.depose_leader(tp, start=8)
-        brokers.delete_records(tp, 4)
-    assert brokers.planner(fail=fail).initial_offsets() == {T0: 4, T1: 0, U0: 4}
-    assert brokers.planner(at_time(6), fail=fail).initial_offsets() == dict.fromkeys((T0, T1, U0), 6)
+@pytest.mark.parametrize("deposed", ["t", "u"])
+def test_several_brokers_are_asked_before_a_new_query_starts_after_zero(
+    cluster: NewCluster, fail: bool, deposed: str
+) -> None:
+    brokers = cluster(10, 10, 10)
+    brokers.expire_and_depose("tu", deposed)
+    assert brokers.planner(fail=fail).initial_offsets() == {T0: 4, T1: 0, T2: 0, U0: 4}
+    assert brokers.planner(at_time(6), fail=fail).initial_offsets() == dict.fromkeys((T0, T1, T2, U0), 6)
 
 
 @pytest.mark.parametrize("fail", [True, False])

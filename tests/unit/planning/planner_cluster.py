@@ -19,7 +19,7 @@ from pyspark_kafka_direct.options.subscription import parse_subscribe_pattern
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark_kafka_direct.options.offset_specs import StartingOffsetSpec
     from pyspark_kafka_direct.options.settings import ReadSettings
@@ -104,6 +104,15 @@ class PlannerCluster(UnitCluster):
         deposed.advance_start(start)
         if end is not None:
             deposed.truncate_to(end)
+
+    def expire_and_depose(self, topics: Iterable[str], deposed: str) -> None:
+        """Let the first partitions of topics have offsets 4 to 9; for a deposed leader of one, they start at 8."""
+        for topic in topics:
+            self.grow(TopicPartition(topic, 0), 10)
+            self.elect(TopicPartition(topic, 0), 1 if topic == deposed else 2)
+        self.depose_leader(TopicPartition(deposed, 0), start=8)
+        for topic in topics:
+            self.delete_records(TopicPartition(topic, 0), 4)
 
     def hide(self, tp: TopicPartition, end: int, *, start: int = 0) -> None:
         """Create a partition that broker 1 lacks until the cluster is healed; clients ask it first."""
