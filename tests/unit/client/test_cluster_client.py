@@ -268,7 +268,7 @@ def test_of_all_topics_only_required_ones_that_are_not_internal_raise_their_erro
 
     def with_failing_topics(_: int, values: dict[str, Any]) -> dict[str, Any]:
         failing = {"error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED, "partitions": []}
-        names = ("orders", "__x")
+        names = ("__x", "orders")
         added = [{**values["topics"][0], **failing, "name": name, "is_internal": name[0] == "_"} for name in names]
         return {**values, "topics": [*values["topics"], *added]}
 

@@ -149,13 +149,15 @@ def test_idle_connections_are_limited(pool: Pool) -> None:
 def test_connections_unused_for_too_long_are_closed(pool: Pool) -> None:
     """The time is in milliseconds; any use of the pool closes them."""
     old, kept = pool.acquire(connections_max_idle_ms=500_000), pool.acquire(connections_max_idle_ms=-1)
-    pool.release(old, kept)
+    elsewhere = pool.acquire(2, connections_max_idle_ms=500_000)
+    pool.release(kept, old, elsewhere)
     pool.cluster.sleep(499.9)
     pool.release(pool.acquire())
     assert not old.closed
     pool.cluster.sleep(0.2)
     pool.release(pool.acquire())
     assert old.closed
+    assert elsewhere.closed
     assert not kept.closed
 
 
@@ -195,8 +197,8 @@ def test_backoff_leaves_time_to_connect(pool: Pool) -> None:
 
 def test_connect_timeout_closes_idle_connections_of_broker(pool: Pool) -> None:
     """They look open, but each would time out in turn."""
-    mine, elsewhere = pool.acquire(), pool.acquire(2)
-    pool.release(mine, elsewhere)
+    mine, another, elsewhere = pool.acquire(), pool.acquire(), pool.acquire(2)
+    pool.release(elsewhere, mine, another)
     pool.cluster.connect_fault("refuse_connect")
     pool.fail(client_id="other")
     assert not mine.closed  # one failed connection says little about the others
@@ -204,6 +206,7 @@ def test_connect_timeout_closes_idle_connections_of_broker(pool: Pool) -> None:
     with pytest.raises(BrokerTimeoutError):
         pool.acquire(client_id="other")
     assert mine.closed
+    assert another.closed
     assert not elsewhere.closed
     assert pool.failed_at(1) > 0.0 == pool.failed_at(2)
 
@@ -311,11 +314,12 @@ def test_many_threads_share_the_pool(pool: Pool) -> None:
 
 
 def test_clear_closes_idle_connections(pool: Pool) -> None:
-    idle, acquired = pool.acquire(), pool.acquire()
-    pool.release(idle)
+    idle, elsewhere, acquired = pool.acquire(), pool.acquire(2), pool.acquire()
+    pool.release(idle, elsewhere)
     producers = pool.pool.idle_producers
     pool.pool.clear()
     assert idle.closed
+    assert elsewhere.closed
     assert pool.pool.idle_producers is not producers, "they may be those of a cluster that was replaced"
     assert not acquired.closed
     pool.release(acquired)

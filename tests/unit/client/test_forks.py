@@ -63,9 +63,11 @@ print(in_child(fails), fetch(mine))
 
 def test_a_child_starts_with_an_empty_pool() -> None:
     code = """
+other = acquire()
+POOL.release(other)
 POOL.release(mine)
 POOL._lock.acquire()  # as if another thread of the parent held it during the fork
-status = in_child(lambda: acquire() is not mine and mine.closed)
+status = in_child(lambda: acquire() is not mine and mine.closed and other.closed)
 POOL._lock.release()
 print(status, acquire() is mine, fetch(mine))
 """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.consumer.range_task import RangeTask
     from pyspark_kafka_direct.planning.batch_planner import BatchPlan
 
-T0 = TopicPartition("t", 0)
+T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 
 
 def plan(brokers: PlannerCluster, **options: str) -> BatchPlan:
@@ -90,6 +90,33 @@ def test_a_deposed_leader_does_not_decide_where_the_log_begins(cluster: NewClust
     brokers.depose_leader(T0, start=5)
     planned = plan(brokers, subscribe="t")
     assert (planned.ranges, planned.warnings) == ((OffsetRange("t", 0, 3, 42),), ())
+
+
+@pytest.mark.parametrize("deposed", ["t", "u"])
+@pytest.mark.parametrize("selection", ["subscribe", "offsetranges"])
+def test_a_deposed_leader_of_any_topic_does_not_decide_where_its_log_begins(
+    cluster: NewCluster, selection: str, deposed: str
+) -> None:
+    brokers = cluster(10)
+    brokers.expire_and_depose("tu", deposed)
+    ranges = [{"topic": topic, "partition": 0, "fromOffset": 4, "untilOffset": 10} for topic in "tu"]
+    selected = {"subscribe": "t,u"} if selection == "subscribe" else {selection: json.dumps(ranges)}
+    planned = plan(brokers, **selected)
+    assert (planned.ranges, planned.warnings) == (tuple(OffsetRange(topic, 0, 4, 10) for topic in "tu"), ())
+
+
+def test_each_task_has_the_leader_and_the_topic_id_of_its_partition(cluster: NewCluster) -> None:
+    brokers = cluster(10, 10)
+    brokers.grow(U0, 5)
+    brokers.elect(U0, 2)
+    options = {"kafka.bootstrap.servers": "broker-1:9092", "subscribe": "t,u"}
+    planned = plan_batch_query(parse_batch_options(options), pool=brokers.pool)
+    expected = [OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 10), OffsetRange("u", 0, 0, 5)]
+    found = planned.tasks()
+    assert [task.offsets for task in found] == expected
+    assert [task.topic_id for task in found] == [brokers.topic_id(name) for name in "ttu"]
+    assert [task.leader and task.leader.node.id for task in found] == [1, 1, 2]
+    assert all(task.from_earliest for task in found)
 
 
 def test_a_task_has_the_topic_id_of_its_range(cluster: NewCluster, reader: Any) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.process import SimulatedProcess
 
-PARTITION = TopicPartition("t", 0)
+PARTITION, OTHER_TOPIC = TopicPartition("t", 0), TopicPartition("u", 0)
 STORE_PARTITION = TopicPartition("offsets", 0)
 QUERY = "q"
 _TRANSACTIONAL_ID = "offsets:q.store"
@@ -30,7 +30,7 @@ class StoreCluster(UnitCluster):
     """Two brokers; runs belong to the process of the test unless they are given another one."""
 
     def __init__(self) -> None:
-        super().__init__({"offsets": 1, "t": 2}, brokers=2)
+        super().__init__({"offsets": 1, "t": 2, "u": 1}, brokers=2)
         self.cluster.topics["offsets"].configs["cleanup.policy"] = "compact"
         self.other = self.environment.process("other")
 

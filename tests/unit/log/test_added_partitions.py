@@ -81,7 +81,7 @@ def test_a_read_waits_for_a_partition_that_has_records_of_the_log(cluster: LogCl
     with cluster.log_of(replace(cluster.clients(), produce=None, producer=producer)) as log:
         with cluster.outdated(1, 2):
             add_partition(cluster, end=0)
-            sent = [log.send_with_receipt(b"k%d" % number, b"v").result(60).partition for number in range(4)]
+            sent = [log.send_with_receipt(b"k%d" % number, b"v").result(60).partition for number in (3, 0, 1, 2)]
         read = log.read_to_end()
         cluster.sleep(3)
         assert not read.done()
@@ -89,6 +89,7 @@ def test_a_read_waits_for_a_partition_that_has_records_of_the_log(cluster: LogCl
         read.result(10)
         assert sorted(number for number, _ in cluster.delivered) == sorted(sent)
         assert set(sent) == {0, 1}
+        assert sent[0] == 0, "the first one that the log wrote to is known"
 
 
 def test_a_broker_that_does_not_know_an_added_partition_is_not_believed(

@@ -8,12 +8,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.log.store_cluster import PARTITION, StoreCluster
+from tests.unit.log.store_cluster import OTHER_TOPIC, PARTITION, StoreCluster
 
-from pyspark_kafka_direct.errors import OptionError, TopicNotFoundError, TopicRecreatedError
+from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError, TopicNotFoundError, TopicRecreatedError
 from pyspark_kafka_direct.log import log_clients
 from pyspark_kafka_direct.log.kafka_offset_store import KafkaOffsetStore
-from pyspark_kafka_direct.offsets import OffsetRange
+from pyspark_kafka_direct.log.log_clients import LogClients
+from pyspark_kafka_direct.log.log_topic import parse_topic_spec
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+from pyspark_kafka_direct.options.option_messages import warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +27,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreCluster]:
     with StoreCluster() as cluster:
         monkeypatch.setattr(log_clients, "ClusterClient", lambda *_: cluster.client())
         yield cluster
+
+
+OFFSETS = {PARTITION: 7, TopicPartition("t", 1): 5, OTHER_TOPIC: 8}
 
 
 def store(**options: Any) -> KafkaOffsetStore:
@@ -46,16 +52,57 @@ def test_one_broker_with_another_topic_id_discards_no_offsets(cluster: StoreClus
     """A broker whose metadata lagged was enough: the query failed, or read everything again."""
     lagging = cluster.cluster.brokers[2]
     outdated = lagging.image
-    cluster.event("recreate_topic", topic="t", partitions=2)
+    for topic in "tu":
+        cluster.event("recreate_topic", topic=topic, partitions=2)
     with store() as first:
-        first.save({PARTITION: 7})
+        first.save(OFFSETS)
     lagging.image = outdated
     with store(on_topic_recreated=on_topic_recreated) as second:
-        assert second.load() == {PARTITION: 7}
-        second.save({PARTITION: 9})
+        assert second.load() == OFFSETS
+        second.save({PARTITION: 9, OTHER_TOPIC: 10})
     cluster.heal()
     with store() as third:
-        assert third.load() == {PARTITION: 9}, "the offsets were saved with the topic's own id"
+        expected = OFFSETS | {PARTITION: 9, OTHER_TOPIC: 10}
+        assert third.load() == expected, "the offsets were saved with the topics' own ids"
+
+
+@pytest.mark.parametrize("recreated", ["t", "u", "tu"])
+def test_the_offsets_of_recreated_topics_are_discarded(
+    cluster: StoreCluster, caplog: pytest.LogCaptureFixture, recreated: str
+) -> None:
+    with store() as first:
+        first.save(OFFSETS)
+    for topic in recreated:
+        cluster.event("recreate_topic", topic=topic, partitions=2)
+    with pytest.raises(TopicRecreatedError) as caught, store():
+        pass
+    assert caught.value.topic == recreated[0]
+    assert ('{"t":{"0":7,"1":5}}' if "t" in recreated else '{"u":{"0":8}}') in caught.value.message
+    with store(on_topic_recreated="discard") as second:
+        assert second.load() == {tp: offset for tp, offset in OFFSETS.items() if tp.topic not in recreated}
+    assert [f'{{"{topic}":{{"0":' in caplog.text for topic in "tu"] == [topic in recreated for topic in "tu"]
+
+
+def test_added_partitions_of_each_topic_start_at_their_first_record(cluster: StoreCluster) -> None:
+    with store() as first:
+        first.save(OFFSETS)
+    for topic in "tu":
+        cluster.event("expand_topic", topic=topic)
+    added = {TopicPartition("t", 2): 0, TopicPartition("u", 1): 0}
+    with store() as second:
+        starts = json.loads(second.starting_offsets_json("t,u", default="latest"))
+        assert starts == {"t": {"0": 7, "1": 5, "2": -2}, "u": {"0": 8, "1": -2}}
+        assert second.load(["t", "u"]) == OFFSETS | added
+        assert second.load(["u"]) == {OTHER_TOPIC: 8, TopicPartition("u", 1): 0}
+        second.save(added)
+        second.delete(list(OFFSETS))
+        assert second.load() == added
+
+
+@pytest.mark.parametrize(("topic", "query", "name"), [(" ", "q", "topic"), ("offsets", "", "query")])
+def test_a_store_needs_a_topic_and_a_query(topic: str, query: str, name: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} must be a non-empty string"):
+        KafkaOffsetStore(topic, query, {"bootstrap.servers": "broker:9092"})
 
 
 @pytest.mark.parametrize(
@@ -73,6 +120,9 @@ def test_starting_offsets_of_partitions_without_saved_ones(cluster: StoreCluster
     cluster.cluster.create_topic("other", 1)
     with store() as opened:
         opened.save({PARTITION: 7})
+        for key in ("t", ("", 0)):
+            with pytest.raises(InvalidOffsetsError, match="keys must be TopicPartition"):
+                opened.save({PARTITION: 9, key: 1})  # type: ignore[dict-item]
         latest = opened.starting_offsets_json("t, other", default="latest")
         assert json.loads(latest) == {"t": {"0": 7, "1": -2}, "other": {"0": -1}}
         assert json.loads(opened.starting_offsets_json(["other"])) == {"other": {"0": -2}}
@@ -80,6 +130,20 @@ def test_starting_offsets_of_partitions_without_saved_ones(cluster: StoreCluster
         with pytest.raises(TopicNotFoundError) as caught:
             opened.starting_offsets_json(["t", "missing"])
         assert caught.value.topic == "missing"
+
+
+def test_all_fields_of_the_topic_are_checked_and_used() -> None:
+    with pytest.raises(OptionError, match="create has no field 'compression'"):
+        store(create={"partitions": 1, "compression": "zstd"})
+    configs = {"segment.ms": 1000, "min.compaction.lag.ms": "7", "preallocate": True}
+    expected = {"segment.ms": "1000", "min.compaction.lag.ms": "7", "preallocate": "true"}
+    assert expected.items() <= parse_topic_spec({"configs": configs}).configs.items()
+
+
+def test_all_warnings_about_properties_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    warn_once.cache_clear()
+    LogClients.from_params({"bootstrap.servers": "broker:9092", "linger.ms": 5, "max.block.ms": 100}, read_only=True)
+    assert len(caplog.messages) == 2
 
 
 def test_a_store_belongs_to_one_process(cluster: StoreCluster) -> None:

@@ -383,19 +383,21 @@ def test_several_brokers_are_asked_before_a_log_starts_after_zero(cluster: LogCl
         assert cluster.offsets() == [*range(4, 10)]
 
 
-def test_ends_of_a_deposed_leader_complete_no_read(cluster: LogCluster) -> None:
+@pytest.mark.parametrize("deposed", [0, 1])
+def test_ends_of_a_deposed_leader_complete_no_read(cluster: LogCluster, deposed: int) -> None:
     """It lacks the records that the current leader acknowledged."""
+    cluster.elect(tp(1 - deposed), 2)
     with cluster.log_of() as log:
-        cluster.append(tp(0), 2)
+        cluster.append(tp(deposed), 2)
         log.read_to_end().result(60)
         cluster.depose(1)
-        cluster.append(tp(0), 1)
+        cluster.append(tp(deposed), 1)
         read = log.read_to_end()
         cluster.sleep(20)
         assert not read.done()
         cluster.heal()
         read.result(5)
-        assert cluster.offsets() == [0, 1, 2]
+        assert cluster.offsets(deposed) == [0, 1, 2]
 
 
 def test_a_read_waits_for_the_report_of_each_replica(cluster: LogCluster) -> None:

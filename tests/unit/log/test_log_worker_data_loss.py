@@ -158,9 +158,10 @@ def test_a_truncated_log_is_read_again_if_the_consumer_does_not_find_that_out(
     assert cluster.offsets() == [0, 1]
 
 
-def test_each_of_two_truncated_partitions_is_read_again() -> None:
-    """Both grow to their positions before the consumer has a response, and no epoch shows the replaced records."""
-    with LogCluster(topic_ids=False, transaction_version=0, newest_versions={"Fetch": 11}) as cluster:
+@pytest.mark.parametrize(("versions", "first"), [({"Fetch": 11}, 0), ({}, 2)], ids=["without-epochs", "epochs"])
+def test_each_of_two_truncated_partitions_is_read_again(versions: dict[str, int], first: int) -> None:
+    """Both grow to their positions before the consumer has a response; without epochs, it cannot find that out."""
+    with LogCluster(topic_ids=False, transaction_version=0, newest_versions=versions) as cluster:
         for number in (0, 1):
             cluster.append_each(tp(number), 5)
         with cluster.log_of() as log:
@@ -176,8 +177,10 @@ def test_each_of_two_truncated_partitions_is_read_again() -> None:
             cluster.every("Fetch", None)
             cluster.break_connections()
             assert isinstance(outcome(read), TruncatedError)
-            log.read_to_end().result(60)
-            assert [cluster.offsets(number) for number in (0, 1)] == [[*range(5)]] * 2
+            while isinstance(error := outcome(log.read_to_end()), TruncatedError):  # of the other partition
+                pass
+            assert error is None
+            assert [cluster.offsets(number) for number in (0, 1)] == [[*range(first, 5)]] * 2
             assert sorted(each.partition for each in cluster.resets) == [0, 1]
 
 
@@ -312,6 +315,22 @@ def test_a_recreated_topic_is_read_from_its_beginning(cluster: LogCluster, log: 
     assert cluster.delivered == [(partitions - 1, 0)]
     assert log.positions == {tp(number): int(number == partitions - 1) for number in range(partitions)}
     assert [type(each) for each in cluster.resets] == [TopicRecreatedError]
+
+
+def test_a_topic_without_id_that_has_fewer_partitions_is_read_from_its_beginning() -> None:
+    with LogCluster(topic_ids=False, transaction_version=0) as cluster:
+        cluster.append_each(tp(0), 5)
+        with cluster.log_of() as log:
+            cluster.delivered.clear()
+            let_consumer_miss_everything(cluster)
+            recreate(cluster, 1)
+            cluster.append(tp(0), 9)
+            assert isinstance(outcome(log.read_to_end()), TopicRecreatedError)
+            cluster.every("Fetch", None)
+            cluster.break_connections()
+            log.read_to_end().result(60)
+            assert cluster.offsets() == [*range(9)]
+            assert log.positions == {tp(0): 9}
 
 
 def test_each_recreation_is_confirmed_by_several_brokers(cluster: LogCluster) -> None:

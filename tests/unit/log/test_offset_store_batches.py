@@ -21,7 +21,7 @@ from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+A0, A1, B0, C0 = (TopicPartition(*each) for each in (("a", 0), ("a", 1), ("b", 0), ("c", 0)))
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
 
 
@@ -100,13 +100,15 @@ def test_contiguous_batches_are_saved() -> None:
 def test_start_offsets_are_saved_before_the_first_batch() -> None:
     store = MemoryOffsetStore()
 
+    starts = {A0: 5, A1: 2, B0: 1}
+
     def fail(_: Any) -> None:
-        assert store.offsets == {A0: 5}
+        assert store.offsets == starts
         raise RuntimeError("died")
 
     with pytest.raises(RuntimeError):
-        process_and_save(store, fail, FakeKafkaRDD(OffsetRange("a", 0, 5, 8)))
-    assert store.offsets == {A0: 5}
+        process_and_save(store, fail, FakeKafkaRDD(*(OffsetRange(*tp, start, 8) for tp, start in starts.items())))
+    assert store.offsets == starts
 
 
 def test_a_batch_after_a_failed_one_is_rejected() -> None:
@@ -170,9 +172,15 @@ def test_the_end_offsets_of_each_batch_are_saved(query: QueryOnCheckpoint, store
         ({}, 0, None),
         ({A0: 5}, 0, None),
         ({A0: 6, A1: 9}, 0, 'resumes at {"a":{"0":5}}, and the offset store is at {"a":{"0":6}}'),
+        ({A1: 9, A0: 6}, 0, 'resumes at {"a":{"0":5}}, and the offset store is at {"a":{"0":6}}'),
         ({A0: 3, A1: 9}, 1, None),
         ({A0: 5}, 1, None),
         ({A0: 4, B0: 1}, 1, 'resumes at {"a":{"0":3}}, and the offset store is at {"a":{"0":4}}'),
+        (
+            {A0: 4, C0: 2},
+            1,
+            'resumes at {"a":{"0":3},"c":{"0":1}}, and the offset store is at {"a":{"0":4},"c":{"0":2}}',
+        ),
     ],
 )
 def test_other_offsets_in_the_store_than_in_the_checkpoint_are_logged_once(
@@ -184,7 +192,7 @@ def test_other_offsets_in_the_store_than_in_the_checkpoint_are_logged_once(
     differing: str | None,
 ) -> None:
     store.offsets = stored
-    query.files["offsets/0"] = entry('{"a":{"0":3}}')
+    query.files["offsets/0"] = entry('{"a":{"0":3},"c":{"0":1}}')
     query.run(batch_id, a=5)
     assert (f"The checkpoint s3x://key:***@b/c {differing}" in caplog.text) == (differing is not None)
     assert len(caplog.records) == (differing is not None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.log.store_cluster import (
+    OTHER_TOPIC,
     PARTITION,
     QUERY,
     STORE_PARTITION,
@@ -247,6 +248,7 @@ def test_every_save_after_a_truncation_fails(cluster: StoreCluster) -> None:
 def test_lost_offsets_are_detected_when_the_query_is_acquired_again(cluster: StoreCluster) -> None:
     store = cluster.run("1")
     store.acquire()
+    store.write({OTHER_TOPIC: StoredOffset(3, None, "run")})
     store.write({TopicPartition("t", 1): StoredOffset(7, None, "run")})
     cluster.sleep(1)
     cluster.every("EndTxn", "stall_request")
@@ -268,15 +270,35 @@ def test_offsets_are_deleted(cluster: StoreCluster) -> None:
     store = cluster.run("1")
     store.acquire()
     save(store, 1)
-    store.write({PARTITION: None})
-    store.write({PARTITION: None})
-    assert saved_offset(store) == 0
+    deleted: dict[TopicPartition, StoredOffset | None] = {PARTITION: None, OTHER_TOPIC: None}
+    store.write({OTHER_TOPIC: StoredOffset(7, None, "run")})
+    store.write(deleted)
+    store.write(deleted)
+    assert store.offsets == {}
     written = [key for batch in cluster.log(STORE_PARTITION).batches if not batch.is_control for key in batch.keys]
     assert written.count(offset_key(QUERY, PARTITION)) == 2
     second = cluster.run("2")
     second.acquire()
     assert second.offsets == {}
     store.close()
+    second.close()
+
+
+def test_a_save_may_need_more_than_one_batch(cluster: StoreCluster) -> None:
+    first = cluster.run("1")
+    first.acquire()
+    offsets = {TopicPartition("t" * 249, number): StoredOffset(number, None, "run") for number in range(4000)}
+    first.write(offsets)
+    assert first.offsets == offsets
+    written = [batch for batch in cluster.log(STORE_PARTITION).batches if not batch.is_control and len(batch.keys) > 1]
+    assert len(written) > 1
+    end = cluster.log(STORE_PARTITION).end
+    first.write(offsets)
+    assert cluster.log(STORE_PARTITION).end == end, "all are stored already"
+    first.close()
+    second = cluster.run("2")
+    second.acquire()
+    assert second.offsets == offsets
     second.close()
 
 

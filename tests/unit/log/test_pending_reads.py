@@ -17,7 +17,8 @@ def new_future() -> LogFuture:
 
 def test_a_read_can_be_activated_once_enough_sends_completed() -> None:
     pending_reads = PendingReads(SYSTEM)
-    read = new_future()
+    read, later = new_future(), new_future()
+    pending_reads.add_read_to_end(later, sent_count=9)
     pending_reads.add_read_to_end(read, sent_count=3)
     assert [pending_reads.can_activate(completed_count) for completed_count in (2, 3, 4)] == [False, True, True]
     assert pending_reads.activate(3)
@@ -39,6 +40,36 @@ def test_removed_reads_are_no_longer_pending() -> None:
     assert pending_reads.unreached_offsets({}) == {}
 
 
+@pytest.mark.parametrize("state", ["queued", "active", "past"])
+def test_the_other_reads_stay_pending_when_one_is_removed(state: str) -> None:
+    pending_reads = PendingReads(SYSTEM)
+    reads = [new_future() for _ in range(3)]
+    for each in reads:
+        if state == "past":
+            pending_reads.add_read_past(each, {tp(0): 3})
+        else:
+            pending_reads.add_read_to_end(each)
+    if state == "active":
+        pending_reads.activate(0)
+    pending_reads.remove(reads[0])
+    error = ValueError()
+    pending_reads.fail_all(error)
+    assert [each.done() for each in reads] == [False, True, True]
+
+
+def test_reads_past_an_offset_of_a_missing_partition_fail_and_the_others_stay() -> None:
+    pending_reads = PendingReads(SYSTEM)
+    waits = [{tp(0): 3}, {tp(1): 3}, {tp(2): 1, tp(1): 1}, {tp(2): 3}]
+    reads = [new_future() for _ in waits]
+    for each, offsets in zip(reads, waits, strict=True):
+        pending_reads.add_read_past(each, offsets)
+    pending_reads.fail_waiting_for(tp(1), ValueError())
+    assert [each.done() for each in reads] == [False, True, True, False]
+    assert pending_reads.unreached_offsets({}) == {tp(0): 3, tp(2): 3}
+    pending_reads.fail_active(ValueError())
+    assert all(each.done() for each in reads)
+
+
 def test_a_read_that_nobody_waits_for_is_dropped() -> None:
     """Such as after a timeout, which callers of ``result`` may repeat while no broker responds."""
     pending_reads = PendingReads(SYSTEM)
@@ -52,6 +83,11 @@ def test_a_read_that_nobody_waits_for_is_dropped() -> None:
     add_read_to_end(pending_reads).add_done_callback(called.append)
     assert pending_reads.activate(0)
     kept = add_read_to_end(pending_reads)
+    assert pending_reads.has_pending
+    pending_reads.fail_all(ValueError())
+    abandoned, kept = add_read_to_end(pending_reads), add_read_to_end(pending_reads)
+    del abandoned
+    assert pending_reads.has_pending
     pending_reads.fail_all(ValueError())
     assert (len(called), kept.done()) == (2, True)
 
@@ -84,15 +120,16 @@ def add_read_to_end(pending_reads: PendingReads) -> LogFuture:
 
 def test_unreached_offsets() -> None:
     pending_reads = PendingReads(SYSTEM)
-    first, second = new_future(), new_future()
+    first, second, third = (new_future() for _ in range(3))
     pending_reads.add_read_past(first, {tp(0): 3, tp(1): 1})
     pending_reads.add_read_past(second, {tp(0): 5})
+    pending_reads.add_read_past(third, {tp(1): 1})
     read = add_read_to_end(pending_reads)
     pending_reads.activate(0)
     pending_reads.set_ends({tp(0): 4, tp(2): 2})
     assert pending_reads.unreached_offsets({tp(0): 2, tp(1): 1, tp(2): 0}) == {tp(0): 5, tp(2): 2}
     pending_reads.complete_reached({tp(0): 3, tp(1): 1, tp(2): 2})
-    assert [each.done() for each in (first, second, read)] == [True, False, False]
+    assert [each.done() for each in (first, second, third, read)] == [True, False, True, False]
     assert pending_reads.unreached_offsets({tp(0): 4, tp(2): 2}) == {tp(0): 5}
 
 

@@ -13,6 +13,8 @@ from pyspark_kafka_direct.log import LogRecord
 from pyspark_kafka_direct.log.record_callbacks import LOG_COLUMNS, LogCallbacks, to_log_records
 from pyspark_kafka_direct.records import arrow_schema
 
+HEADERS = [{"key": "h", "value": None}, {"key": "i", "value": b"2"}]
+
 
 def batch(offsets: range) -> pa.RecordBatch:
     rows = [{"key": b"k", "value": b"v", "offset": each, "timestamp": 0, "headers": None} for each in offsets]
@@ -26,12 +28,12 @@ def raising(_: Any) -> None:
 def test_records_have_the_fields_of_their_row() -> None:
     rows = [
         {"key": b"k", "value": b"v", "offset": 5, "timestamp": 1_700_000_000_123_456, "headers": None},
-        {"key": None, "value": None, "offset": 9, "timestamp": -1000, "headers": [{"key": "h", "value": None}]},
+        {"key": None, "value": None, "offset": 9, "timestamp": -1000, "headers": HEADERS},
     ]
     found = list(to_log_records(tp(3), pa.RecordBatch.from_pylist(rows, arrow_schema(LOG_COLUMNS))))
     assert found == [
         LogRecord(b"k", b"v", 3, 5, 1_700_000_000_123, (), "settings"),
-        LogRecord(None, None, 3, 9, -1, (("h", None),), "settings"),
+        LogRecord(None, None, 3, 9, -1, (("h", None), ("i", b"2")), "settings"),
     ]
 
 

@@ -102,7 +102,7 @@ def test_an_invalid_record_does_not_end_the_claim(cluster: LogCluster, table: Ka
     with pytest.raises(RecordTooLargeError, match=r"max\.request\.size \(1048576\)"):
         table.put(b"", bytes((1 << 20) + 1))
     with pytest.raises(RecordTooLargeError):
-        table.write({bytes(1 << 19): bytes((1 << 19) + 1)})
+        table.write({b"k": b"1", bytes(1 << 19): bytes((1 << 19) + 1)})
     with pytest.raises(TypeError, match="value must be bytes, got str"):
         table.put(b"k", "v")
     with pytest.raises(TypeError, match="key must be bytes, got NoneType"):

@@ -50,3 +50,6 @@ def test_a_key_in_two_partitions_is_found() -> None:
     assert apply(contents, 0, (b"b", None)) == b"b"
     assert contents.find(b"b") is None
     assert apply(contents, 0, (b"b", b"3")) is None
+    assert apply(contents, 2, (b"b", b"4"), (b"c", b"4")) in (b"b", b"c")
+    assert contents.copy() == {b"a": b"1", b"b": b"4", b"c": b"4"}
+    assert len(contents) == 3

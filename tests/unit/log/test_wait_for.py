@@ -22,12 +22,22 @@ def test_a_log_is_read_to_its_end_for_a_record_that_it_may_lack(cluster: LogClus
         assert cluster.ends_requested() - requested == is_later, "an offset has no topic id"
 
 
-def test_a_timeout_names_the_offset(cluster: LogCluster) -> None:
+@pytest.mark.parametrize(("offsets", "partition", "position"), [({0: 5, 1: 0}, 0, 2), ({0: 1, 1: 5}, 1, 0)])
+def test_a_timeout_names_the_offset(
+    cluster: LogCluster, offsets: dict[int, int], partition: int, position: int
+) -> None:
     cluster.append(tp(0), 2)
     with cluster.log_of() as log, pytest.raises(BrokerTimeoutError) as caught:
-        log.wait_for({0: 5, 1: 0}, 1.5)
-    message = "Offset 5 was not read within 1.5 s; the next offset to read is 2."
-    assert (caught.value.message, caught.value.partition, caught.value.offset) == (message, 0, 5)
+        log.wait_for(offsets, 1.5)
+    message = f"Offset 5 was not read within 1.5 s; the next offset to read is {position}."
+    assert (caught.value.message, caught.value.partition, caught.value.offset) == (message, partition, 5)
+
+
+def test_a_wait_for_partitions_of_which_one_is_not_selected_fails(cluster: LogCluster) -> None:
+    with cluster.log_of(partitions=lambda number: number == 0) as log:
+        for offsets in ({0: 0, 1: 0}, {1: 0, 0: 0}):
+            with pytest.raises(ValueError, match="settings-1 is not read by this log; it reads settings-0"):
+                log.wait_for(offsets, 60)
 
 
 def test_callbacks_of_a_log_and_of_its_records_cannot_wait_for_the_log(cluster: LogCluster) -> None:

@@ -129,6 +129,17 @@ def test_halves_of_halves() -> None:
     assert sequences_of(sent) == [(20, 0), (21, 1), (11, 2), (1, 4)]
 
 
+def test_the_outcome_of_any_queued_batch_may_be_unknown() -> None:
+    queue = partition()
+    queue.on_acknowledged(*send(queue))
+    batches = send(queue, 3)
+    for batch in batches:
+        queue.reenqueue(batch)
+    assert not queue.copy_may_exist(batches[0])
+    batches[2].outcome_unknown = True
+    assert queue.copy_may_exist(batches[0])
+
+
 def test_another_producer_id_restarts_at_0_when_nothing_is_in_flight() -> None:
     queue = partition()
     queue.on_acknowledged(*send(queue))
@@ -176,27 +187,35 @@ def test_backoff_and_the_start_of_the_delivery_timeout() -> None:
 class BrokerModel:
     """A broker's handling of one producer's batches in one partition (``ProducerStateManager``)."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_records: int) -> None:
         self.log: list[int] = []
+        self._max_records = max_records  # of a batch
         self._next: int | None = None
         self._recent: deque[int] = deque(maxlen=5)
 
     def append(self, batch: ProducerBatch) -> str:
+        if batch.record_count > self._max_records:
+            return "too large"
         if batch.sequence in self._recent:
             return "written"
         if self._next is not None and batch.sequence != self._next:
             return "out of order"
         self._next = increment_sequence(batch.sequence, batch.record_count)
         self._recent.append(batch.sequence)
-        self.log.append(batch.data[0])
+        self.log += batch.data
         return "written"
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 40))
-def test_each_batch_is_written_once_and_in_order_despite_failures(seed: int, max_in_flight: int, count: int) -> None:
+def test_each_record_is_written_once_and_in_order_despite_failures(seed: int, max_in_flight: int, count: int) -> None:
     """Requests are rejected, or handled without a response; several are in flight, and responses are in order."""
     chance = random.Random(seed)
-    broker, queue = BrokerModel(), partition(count, max_in_flight=max_in_flight)
+    broker, queue = BrokerModel(chance.choice([1, 2, 4])), partition(0, max_in_flight=max_in_flight)
+    written: list[int] = []
+    for number in range(count):
+        records = [number] * chance.choice([1, 1, 2, 4])
+        queue.add(len(records), bytearray(records), 0, None, None)
+        written += records
     in_flight: deque[tuple[ProducerBatch, str]] = deque()
     while not queue.is_complete:
         if queue.may_send(0.0) and (not in_flight or chance.random() < 0.6):
@@ -213,10 +232,13 @@ def test_each_batch_is_written_once_and_in_order_despite_failures(seed: int, max
             batch, response = in_flight.popleft()
             if response == "written":
                 queue.on_acknowledged(batch)
+            elif response == "too large":
+                middle = (batch.record_count + 1) // 2
+                queue.split_and_reenqueue(batch, (bytearray(batch.data[:middle]), bytearray(batch.data[middle:])))
             else:
                 assert response == "rejected" or not queue.is_oldest(batch)
                 queue.reenqueue(batch)
-    assert broker.log == list(range(count))
+    assert broker.log == written
 
 
 @pytest.mark.parametrize("idempotent", [True, False])

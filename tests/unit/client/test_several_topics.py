@@ -1,0 +1,205 @@
+"""Metadata, offsets and evidence of several topics and partitions: what holds for the first one holds for all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+from tests.simulation.unit_cluster import UnitCluster
+from tests.unit.client.witness_cluster import stick
+
+from pyspark_kafka_direct.errors import AuthorizationError, ProtocolError
+from pyspark_kafka_direct.offsets import LATEST, TopicPartition
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+
+TOPICS = ("flights", "ships", "trains")
+ALL = tuple(TopicPartition(topic, number) for topic in TOPICS for number in range(2))
+
+
+@pytest.fixture
+def cluster() -> Iterator[UnitCluster]:
+    """Three brokers that are called in the order of their ids; the first one leads all partitions."""
+    connection = {"default_api_timeout_ms": 20_000}
+    with UnitCluster(dict.fromkeys(TOPICS, 2), brokers=3, replication_factor=3, connection=connection) as cluster:
+        cluster.pool.rotation = 0.0
+        for number, tp in enumerate(ALL):
+            cluster.elect(tp, 1)
+            cluster.append(tp, 100 + number)
+        yield cluster
+
+
+def depose(cluster: UnitCluster) -> None:
+    """Let broker 3 lead all partitions, with 50 more records; the others do not learn of it."""
+    stick(cluster, 1, 2)
+    for tp in ALL:
+        cluster.elect(tp, 3)
+    cluster.sleep(1)  # until the former leader is no in-sync replica
+    for tp in ALL:
+        cluster.append(tp, 50)
+
+
+def ends(client: ClusterClient) -> list[int]:
+    return list(client.offsets(dict.fromkeys(ALL, LATEST)).values())
+
+
+def deposed(cluster: UnitCluster, client: ClusterClient) -> list[TopicPartition]:
+    """Return the partitions of which the client knows a later leader than the one before the last election."""
+    return [tp for tp in ALL if client.is_deposed(tp, cluster.topic_id(tp.topic), cluster.partition(tp).epoch - 1)]
+
+
+# Offsets.
+
+
+def entry_of(values: dict[str, Any], tp: TopicPartition) -> dict[str, Any]:
+    (found,) = (
+        each
+        for topic in values["topics"]
+        for each in topic["partitions"]
+        if (topic["name"], each["partition_index"]) == tp
+    )
+    return found  # type: ignore[no-any-return]
+
+
+def test_each_partition_of_a_leader_is_in_one_request(cluster: UnitCluster) -> None:
+    assert ends(cluster.client()) == [100 + number for number in range(6)]
+    assert cluster.sent("ListOffsets") == 1
+
+
+@pytest.mark.parametrize("tp", ALL, ids=str)
+def test_an_end_that_any_partition_lacks_is_requested_again(cluster: UnitCluster, tp: TopicPartition) -> None:
+    def without_end(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        if cluster.sent("ListOffsets") == 1:
+            entry_of(values, tp)["offset"] = -1
+        return values
+
+    cluster.change("ListOffsets", without_end)
+    assert ends(cluster.client()) == [100 + number for number in range(6)]
+    assert cluster.sent("ListOffsets") == 2
+
+
+@pytest.mark.parametrize("tp", ALL, ids=str)
+def test_an_error_of_any_partition_is_raised(cluster: UnitCluster, tp: TopicPartition) -> None:
+    def reject(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        entry_of(values, tp)["error_code"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return values
+
+    cluster.change("ListOffsets", reject)
+    with pytest.raises(AuthorizationError) as caught:
+        ends(cluster.client())
+    assert (caught.value.topic, caught.value.partition) == tp
+
+
+@pytest.mark.parametrize("tp", ALL, ids=str)
+def test_a_response_must_have_each_partition(cluster: UnitCluster, tp: TopicPartition) -> None:
+    def omit(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        entry = entry_of(values, tp)
+        for topic in values["topics"]:
+            topic["partitions"] = [each for each in topic["partitions"] if each is not entry]
+        return values
+
+    cluster.change("ListOffsets", omit)
+    with pytest.raises(ProtocolError, match="lacks a partition") as caught:
+        ends(cluster.client())
+    assert (caught.value.topic, caught.value.partition) == tp
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_each_topic_of_metadata_must_have_a_name(cluster: UnitCluster, number: int) -> None:
+    def without_name(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        topics = [{**topic, "name": None} if index == number else topic for index, topic in enumerate(values["topics"])]
+        return {**values, "topics": topics}
+
+    cluster.change("Metadata", without_name)
+    with pytest.raises(ProtocolError, match="a topic without a name"):
+        cluster.client().topics(TOPICS)
+
+
+# Leader epochs.
+
+
+def test_metadata_is_evidence_of_the_leaders_of_all_partitions(cluster: UnitCluster) -> None:
+    client = cluster.client()
+    client.topics(TOPICS)
+    assert deposed(cluster, client) == list(ALL)
+
+
+def test_witnesses_confirm_the_leaders_of_all_topics(cluster: UnitCluster) -> None:
+    depose(cluster)
+    client = cluster.client()
+    assert ends(client) == [100 + number for number in range(6)]
+    client.raise_epoch_floors(TOPICS)
+    assert deposed(cluster, client) == list(ALL)
+    assert ends(client) == [150 + number for number in range(6)]
+
+
+def test_later_epochs_of_all_partitions_are_confirmed(cluster: UnitCluster) -> None:
+    depose(cluster)
+    client = cluster.client()
+    client.note_later_epochs({tp: cluster.partition(tp).epoch for tp in ALL}, client.deadline())
+    assert deposed(cluster, client) == list(ALL)
+
+
+def test_lost_epochs_of_all_partitions_are_dropped(cluster: UnitCluster) -> None:
+    client, started = cluster.client(), cluster.now
+    for tp in ALL:
+        client.raise_epoch_floor(tp, cluster.topic_id(tp.topic), 9)
+    assert ends(client) == [100 + number for number in range(6)]
+    assert 10 <= cluster.now - started < 20
+
+
+# Missing topics and partitions.
+
+
+@pytest.mark.parametrize("deleted", [TOPICS[:1], TOPICS[1:], TOPICS], ids=len)
+def test_missing_partitions_are_confirmed_together(cluster: UnitCluster, deleted: tuple[str, ...]) -> None:
+    client, started = cluster.client(), cluster.now
+    suspects = {tp: cluster.topic_id(tp.topic) for tp in (*ALL, TopicPartition("trains", 7))}
+    for topic in deleted:
+        cluster.event("delete_topic", topic=topic)
+    missing = {tp for tp in suspects if tp.topic in deleted or tp.partition == 7}
+    assert client.confirm_missing(suspects) == missing
+    assert 5 <= cluster.now - started < 7
+
+
+@pytest.mark.parametrize("denied", TOPICS)
+def test_a_topic_that_may_not_be_described_is_an_error_beside_missing_ones(cluster: UnitCluster, denied: str) -> None:
+    for topic in TOPICS:
+        if topic == denied:
+            cluster.event("deny_topic", topic=topic, seconds=1000)
+        else:
+            cluster.event("delete_topic", topic=topic)
+    with pytest.raises(AuthorizationError) as caught:
+        cluster.client().confirm_missing(dict.fromkeys(ALL))
+    assert caught.value.topic == denied
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("broker", [1, 2, 3])
+@pytest.mark.parametrize("has_error", [True, False], ids=["error", "other-topic"])
+def test_the_report_of_each_replica_about_each_topic_has_to_suffice(
+    cluster: UnitCluster, topic: str, broker: int, has_error: bool
+) -> None:
+    topic_ids = {name: cluster.topic_id(name) for name in TOPICS}
+    client = cluster.client()
+    client.topics(TOPICS)
+    changed: dict[str, Any] = {"topic_id": UUID(int=9)}
+    if has_error:
+        changed = {"error_code": ErrorCode.LEADER_NOT_AVAILABLE, "partitions": []}
+
+    def change(node: int, values: dict[str, Any]) -> dict[str, Any]:
+        topics = [{**each, **changed} if each["name"] == topic else each for each in values["topics"]]
+        return {**values, "topics": topics} if node == broker else values
+
+    cluster.change("Metadata", change)
+    reports, unresolved = client.replica_witnesses().request_reports(topic_ids, ALL, client.deadline(2))
+    assert unresolved is not None
+    assert unresolved.topic == topic
+    brokers = {name: {each.node_id for each in found} for name, found in reports.items()}
+    others = {1, 2, 3} - ({broker} if has_error else set())
+    assert brokers == {name: others if name == topic else {1, 2, 3} for name in TOPICS}
