@@ -236,7 +236,7 @@ class KafkaRDD(_TransformableRDD[RangeTask, KafkaRecord]):
             keyCharset: With ``string``: the charset. By default, the bytes are not checked.
             valueCharset: The same for values.
             mode: What to do with malformed records: ``PERMISSIVE`` (default), ``DROPMALFORMED`` or ``FAILFAST``
-                (default if the key or the value is Avro or Protobuf).
+                (default if the key or the value is Avro, Protobuf or a string with a charset).
             columnNameOfCorruptRecord: The name of the field for malformed records. Default: ``_corrupt_record``.
             options: Options of the data source for a schema registry, such as ``schema.registry.url``, and
                 ``emit.default.values`` for Protobuf. The subject follows from the topic if all ranges have the same
