@@ -1,0 +1,80 @@
+"""Commands of ``kafka-direct`` with a simulated cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from tests.unit.arrow.slice_cluster import SliceCluster
+
+from pyspark_kafka_direct.cli.main import main
+from pyspark_kafka_direct.client import cluster_client
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.payloads.write_rows import HEADERS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import pytest
+
+    from pyspark_kafka_direct.offsets import TopicPartition
+
+Header = tuple[str, bytes | None]
+
+
+class Output(NamedTuple):
+    """The result of a command."""
+
+    code: int
+    text: str
+    errors: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The objects that ``--json`` prints."""
+        return [json.loads(line) for line in self.text.splitlines()]
+
+
+class CommandCluster(SliceCluster):
+    """Runs commands with its brokers: topic ``t`` has two partitions, ``u`` has one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **cluster: Any) -> None:
+        super().__init__(monkeypatch, **cluster)
+        monkeypatch.setattr(cluster_client, "POOL", self.pool)
+        self._capsys = capsys
+
+    @property
+    def servers(self) -> str:
+        broker = self.cluster.brokers[1]
+        return f"{broker.host}:{broker.port}"
+
+    def run(self, *arguments: str) -> Output:
+        """Run a command."""
+        self._capsys.readouterr()
+        code = main([*arguments, "-b", self.servers])
+        output = self._capsys.readouterr()
+        return Output(code, output.out, output.err)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets of a consumer group."""
+        ConsumerGroup(self.client(), group).commit(offsets)
+
+    def write_headers(self, topic: str, rows: Sequence[Sequence[Header]], partition: int = 0) -> None:
+        """Write a record with each of the lists of headers."""
+        headers = pa.array([[{"key": key, "value": value} for key, value in row] for row in rows], HEADERS)
+        numbers = pa.array([partition] * len(rows), pa.int32())
+        self.write(topic, pa.table({"value": [b"x"] * len(rows), "headers": headers, "partition": numbers}))
+
+
+def write_checkpoint(folder: Path, batches: Sequence[Sequence[Mapping[str, object]]], committed: int) -> str:
+    """Write the checkpoint of a query with the end offsets of the sources of each batch; return its path."""
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "metadata").write_text(json.dumps({"id": folder.name}))
+    for number, sources in enumerate(batches):
+        (folder / f"offsets/{number}").write_text("\n".join(["v1", "{}", *map(json.dumps, sources)]))
+    for number in range(committed):
+        (folder / f"commits/{number}").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return str(folder)

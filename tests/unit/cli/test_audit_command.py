@@ -1,0 +1,119 @@
+"""``kafka-direct audit`` of two partitions, batches, outputs and sources of a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from tests.unit.cli.simulated_commands import CommandCluster, write_checkpoint
+
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[CommandCluster]:
+    """A cluster whose topic ``t`` has 6 records in each partition, and empty outputs ``u`` and ``out``."""
+    with CommandCluster(monkeypatch, capsys) as cluster:
+        cluster.cluster.create_topic("out", 2)
+        for tp in (T0, T1):
+            cluster.append(tp, 6)
+        yield cluster
+
+
+def write_copies(cluster: CommandCluster, output: str, rows: Iterable[tuple[int, int]], partition: int = 0) -> None:
+    """Write rows with the partition and offset of their source in headers."""
+    headers = [
+        [("source.topic", b"t"), ("source.partition", b"%d" % number), ("source.offset", b"%d" % offset)]
+        for number, offset in rows
+    ]
+    cluster.write_headers(output, headers, partition)
+
+
+def copies(partition: int, *offsets: int) -> list[tuple[int, int]]:
+    return [(partition, offset) for offset in offsets]
+
+
+def test_what_only_the_second_partition_lacks_or_repeats_is_found(cluster: CommandCluster) -> None:
+    write_copies(cluster, "out", copies(0, *range(6)), 0)
+    write_copies(cluster, "out", copies(1, 0, 1, 2, 4), 1)
+    audit = cluster.run("audit", "t", "--output-topic", "out")
+    assert audit.code == 1
+    table, details, _ = audit.text.split("\n\n")
+    assert [line.split() for line in table.splitlines()[1:]] == [
+        ["t-0", "6", "6", "0", "0", "0", "0"],
+        ["t-1", "6", "4", "2", "0", "0", "0"],
+    ]
+    assert details == "t-1 missing: 3, 5"
+    write_copies(cluster, "u", copies(1, 3, 5, 5))
+    repeated = cluster.run("audit", "t", "--output-topic", "out", "--output-topic", "u")
+    assert repeated.code == 1
+    assert repeated.text.split("\n\n")[1:] == [
+        "t-1 duplicates: 5",
+        "10 rows in the topic out\n3 rows in the topic u\n",
+    ]
+
+
+def test_details_of_both_partitions(cluster: CommandCluster) -> None:
+    write_copies(cluster, "out", [*copies(0, 0, 2, 3, 3), *copies(1, *range(6), 9)])
+    details = cluster.run("audit", "t", "--output-topic", "out").text.split("\n\n")[1]
+    assert details.splitlines() == ["t-0 missing: 1, 4-5", "t-0 duplicates: 3", "t-1 unknown: 9"]
+
+
+def test_losses_of_the_second_output_are_named(cluster: CommandCluster) -> None:
+    write_copies(cluster, "out", copies(0, 0, 1))
+    write_copies(cluster, "u", copies(0, 2, 3))
+    cluster.delete_records(U0, 1)
+    cluster.cluster.topics["u"].configs["cleanup.policy"] = "compact"
+    audit = cluster.run("audit", "t", "--output-topic", "out", "--output-topic", "u", "--json")
+    assert [row["missing"] for row in audit.rows[:2]] == [3, 6]
+    errors = " ".join(audit.errors.split())
+    assert "because the first records of the topic u have expired or were deleted." in errors
+    assert "because the topic u is compacted" in errors
+    assert "topic out" not in errors
+
+
+def test_expired_records_of_both_partitions_add_up(cluster: CommandCluster, tmp_path: Path) -> None:
+    write_copies(cluster, "out", [*copies(0, *range(6)), *copies(1, *range(6))])
+    checkpoint = write_checkpoint(tmp_path, [[{"u": {"0": 3}}, {"t": {"0": 6, "1": 5}}]], committed=1)
+    cluster.delete_records(T0, 2)
+    cluster.delete_records(T1, 1)
+    arguments = ("audit", "t", "--output-topic", "out", "--json", "--checkpoint", checkpoint)
+    audit = cluster.run(*arguments)
+    assert [(row.get("from"), row.get("until")) for row in audit.rows] == [(2, 6), (1, 5), (None, None)]
+    assert "The checkpoint has no longer the start of the query" in audit.errors
+    (tmp_path / "sources/1").mkdir(parents=True)
+    (tmp_path / "sources/1/0").write_text('\0v1\n{"t":{"0":0,"1":0}}')
+    audit = cluster.run(*arguments)
+    assert (audit.code, [row.get("expired") for row in audit.rows]) == (0, [2, 1, None])
+    assert "3 offsets have expired" in audit.errors
+
+
+def test_ends_behind_both_logs_and_several_sources(cluster: CommandCluster, tmp_path: Path) -> None:
+    write_copies(cluster, "out", [*copies(0, *range(6)), *copies(1, *range(6))])
+    ends = {"t": {"0": 7, "1": 8}}
+    checkpoint = write_checkpoint(tmp_path, [[ends, {"u": {"0": 1}}, ends]], committed=1)
+    arguments = ("audit", "t", "--output-topic", "out", "--checkpoint", checkpoint)
+    refused = cluster.run(*arguments)
+    assert (refused.code, "Several sources of the query read 't'; add --source 0 or 2" in refused.errors) == (2, True)
+    audit = cluster.run(*arguments, "--source", "2")
+    errors = " ".join(audit.errors.split())
+    assert "t-0: the query has committed offsets up to 7, but the log ends at 6." in errors
+    assert "t-1: the query has committed offsets up to 8, but the log ends at 6." in errors
+
+
+def test_fields_of_values_in_several_batches(cluster: CommandCluster) -> None:
+    for partition in (0, 1):
+        values = [json.dumps({"topic": "t", "partition": partition, "offset": offset}) for offset in range(6)]
+        for value in values:
+            cluster.write("out", pa.table({"value": [value], "partition": pa.array([partition], pa.int32())}))
+    audit = cluster.run("audit", "t", "--output-topic", "out", "-X", "valueFormat=json", "--json")
+    assert audit.code == 0, audit.errors
+    assert [row.get("found") for row in audit.rows] == [6, 6, None]

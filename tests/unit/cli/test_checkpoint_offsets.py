@@ -1,0 +1,110 @@
+"""``kafka-direct checkpoint`` with a cluster: two sources, topics and partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.cli.simulated_commands import CommandCluster, write_checkpoint
+
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[CommandCluster]:
+    """A cluster with ten records in each partition, each a second after the one before."""
+    with CommandCluster(monkeypatch, capsys) as cluster:
+        for _ in range(10):
+            cluster.sleep(1)
+            for tp in (T0, T1, U0):
+                cluster.append(tp, 1)
+        yield cluster
+
+
+def test_show_names_each_problem(cluster: CommandCluster, tmp_path: Path) -> None:
+    sources = [{"u": {"0": 2}}, {"t": {"0": 11, "1": 12}, "deleted": {"0": 1, "1": 1}}]
+    checkpoint = write_checkpoint(tmp_path, [sources], committed=1)
+    shown = cluster.run("checkpoint", "show", checkpoint, "--json")
+    assert (shown.code, [(row["partition"], row["lag"]) for row in shown.rows]) == (
+        1,
+        [("u-0", 8), ("deleted-0", None), ("deleted-1", None), ("t-0", -1), ("t-1", -2)],
+    )
+    assert "behind the end of the log: t-0 at 11, t-1 at 12." in shown.errors
+    assert "No longer in the cluster: deleted-0, deleted-1." in shown.errors
+
+
+def test_a_time_moves_each_partition_of_each_source(cluster: CommandCluster, tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path, [[{"u": {"0": 9}}, {"t": {"0": 10, "1": 3}}]], committed=1)
+    times = {tp: [batch.max_timestamp for batch in cluster.log(tp).batches] for tp in (T0, T1, U0)}
+    assert times[T0] == times[T1] == times[U0]
+    arguments = ("checkpoint", "rewind", checkpoint, "--to-time", str(times[T0][2]), "--json")
+    moved = cluster.run(*arguments)
+    assert moved.code == 0, moved.errors
+    assert [(row["source"], row["partition"], row["end"], row["to"], row["expired"]) for row in moved.rows] == [
+        ("0", "u-0", 9, 2, 0),
+        ("1", "t-0", 10, 2, 0),
+        ("1", "t-1", 3, 2, 0),
+    ]
+    for tp in (T0, T1):
+        cluster.delete_records(tp, 3)
+    offsets = '{"t":{"0":1,"1":-2},"u":{"0":-1}}'
+    moved = cluster.run("checkpoint", "rewind", checkpoint, "--to-offsets", offsets, "--allow-skip", "--json")
+    assert [(row["partition"], row["to"], row["expired"]) for row in moved.rows] == [("t-0", 1, 2), ("u-0", 10, 0)]
+    wanted = '{"t":{"0":1,"1":0}}'
+    refused = cluster.run("checkpoint", "rewind", checkpoint, "--to-offsets", wanted)
+    assert "cannot be read: t-0: 1 to 2; t-1: 0 to 2." in refused.errors
+    wanted = '{"u":{"0":11},"t":{"0":12,"1":13}}'
+    refused = cluster.run("checkpoint", "rewind", checkpoint, "--to-offsets", wanted)
+    assert "do not exist yet: u-0: 11, and the log ends at 10; t-0: 12, and the log ends at 10; t-1: 13" in (
+        refused.errors
+    )
+
+
+def test_preflight_of_two_topics(cluster: CommandCluster, tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path, [[{"t": {"0": 4, "1": 6}, "u": {"0": 5}}]], committed=1)
+    cluster.append(T1, 1, producer_id=7)
+    arguments = ("checkpoint", "preflight", checkpoint, "--json")
+    both = ("--topic", "t", "--topic", "u")
+    found = cluster.run(*arguments, *both, "-X", "isolation.level=read_committed")
+    assert (found.code, [tuple(row.values()) for row in found.rows]) == (
+        0,
+        [("t-0", "ok", 4, 10, 6, 0), ("t-1", "ok", 6, 10, 4, 0), ("u-0", "ok", 5, 10, 5, 0)],
+    )
+    limited = cluster.run(*arguments, *both, "-X", "maxOffsetsPerTrigger=6")
+    assert [row["offsets"] for row in limited.rows] == [2, 1, 1]
+    one = cluster.run(*arguments, "--topic", "u")
+    assert [(row["partition"], row["state"]) for row in one.rows] == [
+        ("t-0", "not selected"),
+        ("t-1", "not selected"),
+        ("u-0", "ok"),
+    ]
+    cluster.cluster.create_topic("v", 1)
+    cluster.cluster.create_topic("w", 1)
+    cluster.sleep(60)  # until the broker knows them
+    other = cluster.run(*arguments, "--topic", "v", "--topic", "w")
+    assert "its source 0 reads t, u, but the options select v, w." in other.errors
+
+
+def test_preflight_names_each_state_and_option(cluster: CommandCluster, tmp_path: Path) -> None:
+    ends = {"t": {"0": 4, "1": 12}, "u": {"0": 2}, "x": {"0": 1}}
+    checkpoint = write_checkpoint(tmp_path, [[ends]], committed=1)
+    for tp in (T0, U0):
+        cluster.delete_records(tp, 6)
+    topics = ("--topic", "t", "--topic", "u", "--topic", "x", "--to", "kafka")
+    options = [part for each in ("startingOffsets=-1h", "maxBytesPerTrigger=9") for part in ("-X", each)]
+    found = cluster.run("checkpoint", "preflight", checkpoint, *topics, *options, "--json")
+    assert found.code == 1
+    assert [(row["partition"], row["state"]) for row in found.rows] == [
+        ("t-0", "expired"),
+        ("t-1", "beyond end"),
+        ("u-0", "expired"),
+        ("x-0", "deleted"),
+    ]
+    for text in ("expired: ", "beyond end: ", "deleted: ", "rejects startingOffsets=-1h", "ignores maxBytesPerTrigger"):
+        assert text in found.errors

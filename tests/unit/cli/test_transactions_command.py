@@ -1,0 +1,74 @@
+"""``kafka-direct transactions`` with two producers and two partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.cli.simulated_commands import CommandCluster
+
+from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[CommandCluster]:
+    """A cluster with hanging transactions of two producers in two partitions."""
+    with CommandCluster(monkeypatch, capsys) as cluster:
+        for tp in (T0, T1):
+            cluster.append(tp, 2)
+            for producer_id in (7, 8):
+                cluster.append(tp, 3, producer_id=producer_id)
+        yield cluster
+
+
+def test_each_transaction_of_each_partition_is_listed(cluster: CommandCluster) -> None:
+    found = cluster.run("transactions", "list", "u", "t", "--json")
+    assert found.code == 1
+    shown = ("partition", "producer_id", "start_offset", "blocks", "state")
+    assert [tuple(row[name] for name in shown) for row in found.rows] == [
+        ("t-0", 7, 2, "yes", "hanging"),
+        ("t-0", 8, 5, "no", "hanging"),
+        ("t-1", 7, 2, "yes", "hanging"),
+        ("t-1", 8, 5, "no", "hanging"),
+    ]
+    assert found.errors.startswith("t-0, t-0, t-1, t-1: a hanging transaction")
+    assert cluster.run("transactions", "list", "--json").rows == found.rows
+    missing = cluster.run("transactions", "list", "t", "no", "none")
+    assert "The cluster has no topic 'no', 'none'" in missing.errors
+
+
+def test_partitions_whose_transactions_are_not_shown(cluster: CommandCluster) -> None:
+    def without_producers(_: int, values: dict[str, object]) -> dict[str, object]:
+        topics = [
+            {**topic, "partitions": [{**each, "active_producers": []} for each in topic["partitions"]]}  # type: ignore[index]
+            for topic in values["topics"]  # type: ignore[attr-defined]
+        ]
+        return {**values, "topics": topics}
+
+    cluster.change("DescribeProducers", without_producers)
+    found = cluster.run("transactions", "list", "t")
+    assert found.errors.startswith("t-0, t-1: records are not stable yet")
+
+
+def test_the_second_transaction_of_a_partition_is_chosen_by_its_start(cluster: CommandCluster) -> None:
+    dry = cluster.run("transactions", "abort", "--partition", "t-1", "--start-offset", "5", "--force")
+    assert (dry.code, "producer id 8" in dry.text) == (0, True), dry
+    assert "producer id 7" in cluster.run("transactions", "abort", "--partition", "t-1", "--force").text
+
+
+def test_each_id_is_described(cluster: CommandCluster) -> None:
+    client = cluster.client()
+    for name in ("one", "two"):
+        coordinator = TransactionCoordinatorClient(client, name)
+        coordinator.add_partitions(coordinator.init_transactions(60_000).producer, [T0, U0])
+    found = cluster.run("transactions", "describe", "one", "two", "--json")
+    assert [(row["transactional_id"], row["partitions"]) for row in found.rows] == [
+        ("one", "t-0 u-0"),
+        ("two", "t-0 u-0"),
+    ]
