@@ -239,6 +239,8 @@ def memory_of(body: bytes) -> tuple[Any, int]:
 def test_unknown_tagged_fields_are_skipped() -> None:
     decoded = messages.decode(messages.METADATA, 12, tagged_brokers(3, b"\x02\x05\x01x\x06\x00"))
     assert [(broker.node_id, broker.host) for broker in decoded.brokers] == [(1, "b")] * 3
+    in_header = b"\x02\x05\x01x\x06\x00" + tagged_brokers(1, b"\0")[1:]
+    assert messages.decode(messages.METADATA, 12, in_header).brokers[0].host == "b"
     with pytest.raises(MalformedError):
         messages.decode(messages.METADATA, 12, tagged_brokers(3, b"\xff\xff\xff\xff\x07"))
 
@@ -250,6 +252,8 @@ def test_unknown_tagged_fields_are_skipped() -> None:
         bytes(5) + b"\x02" + bytes(4) + b"\xff\xff\xff\xff\x0f",  # one, whose name is four gigabytes long
         tagged_brokers(1, b"\xff\xff\xff\xff\x0f" + bytes(1000)),  # as many tagged fields
         tagged_brokers(1, b"\x01\x05\xff\xff\xff\xff\x0f"),  # one of four gigabytes
+        # Twice as many brokers as there are: each field of a broker counts for its smallest size.
+        bytes(5) + encode_unsigned_varint(50_001) + (struct.pack(">i", 1) + b"\x02b" + bytes(6)) * 22_000,
     ],
 )
 def test_memory_depends_on_bytes_not_declared_sizes(body: bytes) -> None:
@@ -356,6 +360,8 @@ def test_null_requires_a_nullable_version() -> None:
 def test_only_ignorable_fields_are_dropped() -> None:
     with pytest.raises(ValueError, match="version 7 has no field include_topic_authorized_operations"):
         messages.encode_body(messages.METADATA, 7, {"include_topic_authorized_operations": True})
+    with pytest.raises(ValueError, match="version 7 has no field include_cluster_authorized_operations"):
+        messages.encode_body(messages.METADATA, 7, {"include_cluster_authorized_operations": True})
     with pytest.raises(ValueError, match="version 6 has no field require_stable"):
         messages.encode_body(messages.OFFSET_FETCH, 6, {"require_stable": True})
     # The leader epoch is an additional check, so it is ignorable.

@@ -24,6 +24,11 @@ def test_binary_values_and_nulls_of_a_slice(rows: list[bytes | None], start: int
     assert binary_values(column) == column.to_pylist() == rows[start : start + count]
 
 
+def test_binary_values_behind_the_start_of_their_buffer() -> None:
+    column = pa.array([b"ab", b"c", None, b"def", b"g"], pa.binary()).slice(1)
+    assert binary_values(column) == [b"c", None, b"def", b"g"]
+
+
 def test_binary_values_without_data() -> None:
     assert binary_values(pa.array([b"", b""], pa.binary())) == [b"", b""]
 
@@ -43,13 +48,16 @@ def test_strings_at_any_depth_are_cast_to_binary() -> None:
 
     @seeds(300)
     def check(source: random.Random) -> None:
-        data_type = random_type(source, depth=source.randrange(5))
-        values = [random_value(source, data_type) for _ in range(source.randrange(4))]
-        first = source.randrange(len(values) + 1)
-        rows = pa.record_batch({"c": pa.array(values, data_type)}).slice(first)
+        count = source.randrange(4)
+        columns = {}
+        for name in ("c", "d"):
+            data_type = random_type(source, depth=source.randrange(5))
+            columns[name] = pa.array([random_value(source, data_type) for _ in range(count)], data_type)
+        first = source.randrange(count + 1)
+        rows = pa.record_batch(columns).slice(first)
         found = strings_as_binary(rows)
         found.validate(full=True)
-        assert found.to_pydict() == {"c": [as_bytes(value) for value in values[first:]]}
+        assert found.to_pydict() == {name: as_bytes(values) for name, values in rows.to_pydict().items()}
 
     check()
 

@@ -101,7 +101,7 @@ def test_batches_survive_arrow_ipc() -> None:
     assert table.to_pylist() == outcome.rows()
 
 
-@pytest.mark.parametrize("bad", [["offsets"], ["key", "key"]])
+@pytest.mark.parametrize("bad", [["offsets"], ["key", "offsets"], ["key", "key"]])
 def test_invalid_columns_are_rejected(bad: list[str]) -> None:
     with pytest.raises(ValueError, match="column"):
         arrow_schema(bad)

@@ -1,0 +1,210 @@
+"""What ``kafka-direct doctor`` says of several brokers, topics, partitions, groups and hosts.
+
+The responses are those of real brokers in rare states, such as several partitions without a leader.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from concurrent.futures import Future
+from importlib.metadata import version
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tests.unit.client.certified_keys import CertifiedKey
+from tests.unit.client.fake_servers import FakeServer
+
+from pyspark_kafka_direct.cli.doctor import cluster_check
+from pyspark_kafka_direct.cli.doctor.broker_check import Broker, BrokerCheck, ClockOffset, Wanted
+from pyspark_kafka_direct.cli.doctor.certificates import _is_for, _subject_text
+from pyspark_kafka_direct.cli.doctor.executor_probe import probe
+from pyspark_kafka_direct.cli.doctor.findings import Examined, Finding, has_problem, print_findings
+from pyspark_kafka_direct.cli.doctor.permissions import check_permission
+from pyspark_kafka_direct.cli.doctor.resources import check_group, check_topic
+from pyspark_kafka_direct.cli.doctor.spark_checks import _findings as executor_findings
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.options.settings import ConnectionSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+    from pyspark_kafka_direct.cli.doctor.findings import Result
+
+SETTINGS = ConnectionSettings((("b1", 1), ("b2", 2), ("b3", 3)))
+MISSING, DENIED, NOT_COORDINATOR = 3, 29, 16
+ALL = (1 << 3) | (1 << 8)  # Read and Describe
+
+
+def checked(number: int, *, settings: ConnectionSettings = SETTINGS, **results: Any) -> BrokerCheck:
+    """Return the check of broker ``number``, which has these results."""
+    check = BrokerCheck(settings, f"b{number}", number, Wanted(), Deadline.after(60), found_brokers=lambda _: None)
+    check.brokers = [Broker(each, f"b{each}", each) for each in (1, 2, 3)]
+    for name, value in results.items():
+        setattr(check, name, value)
+    return check
+
+
+def partition(index: int, *in_sync: int, leader: int = 1, replicas: Sequence[int] = (1, 2, 3)) -> Any:
+    return SimpleNamespace(partition_index=index, leader_id=leader, replica_nodes=[*replicas], isr_nodes=[*in_sync])
+
+
+def topic(*partitions: Any, error: int = 0) -> Any:
+    return SimpleNamespace(error_code=error, partitions=partitions, topic_authorized_operations=ALL)
+
+
+def texts(findings: Any) -> dict[str, str]:
+    return {each.check: each.text for each in findings}
+
+
+def test_each_partition_of_a_topic_counts() -> None:
+    def partitions(*found: Any) -> str:
+        checks = [checked(1, topics={"t": topic(*found)})]
+        return texts(check_topic("t", checks, SETTINGS, writes=False))["partitions"]
+
+    healthy = partition(0, 1, 2, 3)
+    assert partitions(healthy, partition(1, 1, 2, replicas=(1, 2))) == "2, with 2, 3 replicas each, all in sync"
+    lagging = partitions(healthy, partition(1, 1, 2), partition(2, 1), partition(3, 3, 2))
+    assert lagging.startswith("Replicas of partitions 1, 2, 3 of 4 are not in sync, those on brokers 1, 2, 3:")
+    leaderless = partitions(healthy, partition(1, leader=-1, replicas=(4, 5)), partition(2, leader=-1, replicas=(6,)))
+    assert leaderless.startswith("No leader for partitions 1, 2 of 3, which can be neither read nor written. Start ")
+    assert "Start brokers 4, 5, 6, with the replicas" in leaderless
+
+
+def test_brokers_that_differ_about_a_topic() -> None:
+    known = [checked(3, topics={"t": topic(partition(0, 1, 2, 3), partition(1, 1, 2, 3))})]
+    behind = [checked(number, topics={"t": topic(error=MISSING)}, topic_names=[name])
+              for number, name in ((1, "other"), (2, "ttt-1"))]  # fmt: skip
+    found = texts(check_topic("t", [*behind, *known], SETTINGS, writes=False))
+    assert found["exists"].startswith("b1:1, b2:2 does not know the topic")
+    assert found["partitions"].startswith("2, with 3 replicas each")
+    known.insert(0, checked(1, topics={"t": topic(partition(0, 1, 2, 3))}))
+    assert texts(check_topic("t", known, SETTINGS, writes=False))["partitions"].startswith("2, ")
+    missing = texts(check_topic("ttt-2", [_renamed(each, "t", "ttt-2") for each in behind], SETTINGS, writes=False))
+    assert missing["exists"].endswith("did you mean 'ttt-1'?")
+    mixed = [checked(1, topics={"t": topic(error=MISSING)}), checked(2, topics={"t": topic(error=DENIED)})]
+    assert "The principal lacks Describe" in texts(check_topic("t", mixed, SETTINGS, writes=False))["acls"]
+
+
+def _renamed(check: BrokerCheck, before: str, after: str) -> BrokerCheck:
+    check.topics[after] = check.topics[before]
+    return check
+
+
+def group(*clients: str, error: int = 0, state: str = "Stable") -> Any:
+    members = [SimpleNamespace(client_id=client) for client in clients]
+    return SimpleNamespace(error_code=error, group_state=state, members=members, authorized_operations=ALL)
+
+
+def test_only_the_coordinator_describes_a_group() -> None:
+    others = [checked(number, groups={"g": group(error=NOT_COORDINATOR)}) for number in (1, 2)]
+    coordinator = checked(3, groups={"g": group("one", "two")}, group_ids=["g"])
+    found = texts(check_group("g", [*others, coordinator], SETTINGS))
+    assert "The group has 2 active members (client ids: one, two)" in found["exists"]
+    dead = checked(3, groups={"gruop-1": group(state="Dead")}, group_ids=["a", "group-1"])
+    assert "did you mean 'group-1'?" in texts(check_group("gruop-1", [*others, dead], SETTINGS))["exists"]
+    failed = checked(2, groups={"g": group(error=NOT_COORDINATOR)}, findings=[("x", "ok", ""), ("y", "problem", "")])
+    assert "was not reached" in texts(check_group("g", [others[0], failed], SETTINGS))["exists"]
+
+
+def test_all_operations_are_named() -> None:
+    finding = check_permission("topic t", (1 << 3) | (1 << 8) | (1 << 11), "Write", "--topic t", SETTINGS)
+    assert "(allowed: Read, Describe, AlterConfigs)" in finding.text
+
+
+def test_findings_of_each_broker_and_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    ok: list[tuple[str, Result, str]] = [("dns", "ok", "ip"), ("tcp", "ok", "connected")]
+    checks = [
+        checked(1, findings=ok, cluster_id="A", ips=["127.0.0.1"], clock=ClockOffset(5.0, 1.0, 1)),
+        checked(2, findings=[*ok, ("api versions", "problem", "broken")], cluster_id="B"),
+        checked(3, findings=ok, cluster_id="B", clock=ClockOffset(3.0, 0.1, 3), ips=["10.0.0.1", "127.0.0.1"]),
+    ]
+    checks[2].brokers.append(Broker(4, "b4", 4, is_fenced=True))
+    checks.append(checked(4, brokers=[], findings=ok))
+    checks[0].topics = checks[1].topics = {name: topic(partition(0, 1, 2, 3)) for name in ("s", "t")}
+    monkeypatch.setattr(cluster_check, "_check_brokers", lambda *_: checks)
+    found = cluster_check.check_cluster(SETTINGS, Wanted(("s", "t"), ("g", "h")), 10)
+    by_subject: dict[str, dict[str, str]] = {}
+    for each in found:
+        by_subject.setdefault(each.subject, {})[each.check] = each.text
+    assert by_subject["broker 2 at b2:2"] == {"dns": "ip", "tcp": "connected", "api versions": "broken"}
+    assert by_subject["broker 4 at b4:4"].keys() == {"dns", "tcp", "heartbeats"}
+    assert "(A: b1:1; B: b2:2, b3:3)" in by_subject["cluster A"]["brokers"]
+    assert "3.000 s ahead of the active controller's (node 3)" in by_subject["cluster A"]["clock"]
+    assert by_subject["broker 1 at b1:1"].keys() == {"dns", "tcp", "advertised"}
+    assert "advertised" not in by_subject["broker 3 at b3:3"]
+    assert {"topic s", "topic t", "group g", "group h"} <= by_subject.keys()
+
+
+def test_each_unresponsive_server_and_broker_has_a_finding() -> None:
+    with FakeServer(lambda peer: peer.keep_open()) as one, FakeServer(lambda peer: peer.keep_open()) as two:
+        settings = ConnectionSettings(tuple(("127.0.0.1", each.port) for each in (one, two)))
+        found = cluster_check.check_cluster(settings, Wanted(), 0.3)
+    subjects = {f"bootstrap server 127.0.0.1:{each.port}" for each in (one, two)}
+    assert {each.subject for each in found if each.result == "problem"} == subjects
+
+
+def test_findings_of_each_host_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    def of(host: str, *results: Result) -> Examined:
+        return Examined(
+            host, [Finding(f"s{n // 2}", f"check {n}", each, f"text {n}") for n, each in enumerate(results)]
+        )
+
+    hosts = [of("driver", "ok", "ok", "ok"), of("one", "ok", "warning", "ok"), of("two", "ok", "warning", "problem")]
+    assert has_problem(hosts)
+    print_findings(hosts, as_json=True)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["host"], row["check"]) for row in rows] == [
+        (host, f"check {number}") for host in ("driver", "one", "two") for number in range(3)
+    ]
+    print_findings(hosts, as_json=False)
+    blocks = capsys.readouterr().out.split("\n\n")
+    assert re.findall(r"(?:check \d|^s\d)", blocks[0], re.MULTILINE) == ["s0", "check 0", "check 1", "s1", "check 2"]
+    assert [block.splitlines()[0] for block in blocks[1:3]] == [
+        "one: 2 of 3 checks are ok",
+        "two: 1 of 3 checks are ok",
+    ]
+    assert re.findall(r"check \d", blocks[2]) == ["check 1", "check 2"]
+    assert blocks[3] == "1 problem, 2 warnings found in 9 checks.\n"
+    columns = [Finding("s", "dns", "ok", "text"), Finding("s", "api versions", "ok", "text")]
+    print_findings([Examined("driver", columns)], as_json=False)
+    _, *lines = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    assert len({line.index("text") for line in lines}) == 1
+
+
+def test_names_of_certificates() -> None:
+    from cryptography import x509
+
+    key = CertifiedKey("broker", hosts="a.example.com b.example.com *.example.org 10.0.0.1 10.0.0.2")
+    certificate = x509.load_pem_x509_certificate(key.pem.encode())
+    hosts = ["a.example.com", "B.example.com", "c.example.org", "10.0.0.1", "10.0.0.2", "x.example.com"]
+    assert [host for host in hosts if _is_for(certificate, host)] == hosts[:-1]
+    subject = ((("countryName", "DE"),), (("organizationName", "O"), ("commonName", "the CA")))
+    assert _subject_text({"subject": subject}) == "CN=the CA"
+
+
+def test_each_finding_and_version_of_an_executor_is_reported() -> None:
+    distributions = ["pyarrow", "no-such-distribution", "pytest"]
+    settings = {"bootstrap.servers": "no address"}
+    task = {"distributions": distributions, "settings": settings, "wanted": ((), (), False), "timeout": 1}
+    (report,) = probe([task])
+    assert [report["versions"][name] for name in distributions] == [version("pyarrow"), None, version("pytest")]
+    assert [check for _, check, _, _ in report["findings"]] == ["options"]
+    report["versions"] |= {"pyspark": "0.1", "cryptography": "0.2"}
+    report["findings"] += [("broker", "dns", "ok", "text"), ("broker", "tcp", "of another version", "text")]
+    future: Future[Any] = Future()
+    future.set_result((report, report["time"], report["time"]))
+    found = [(each.check, each.result) for each in executor_findings(future)]
+    assert found == [
+        ("interpreter", "ok"),
+        ("pyspark-kafka-direct", "ok"),
+        ("pyspark", "warning"),
+        ("pyarrow", "ok"),
+        ("cryptography", "warning"),
+        ("clock", "ok"),
+        ("options", "problem"),
+        ("dns", "ok"),
+        ("tcp", "problem"),
+    ]
