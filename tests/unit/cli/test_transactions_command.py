@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.cli.simulated_commands import CommandCluster
@@ -44,10 +44,10 @@ def test_each_transaction_of_each_partition_is_listed(cluster: CommandCluster) -
 
 
 def test_partitions_whose_transactions_are_not_shown(cluster: CommandCluster) -> None:
-    def without_producers(_: int, values: dict[str, object]) -> dict[str, object]:
+    def without_producers(_: int, values: dict[str, Any]) -> dict[str, Any]:
         topics = [
-            {**topic, "partitions": [{**each, "active_producers": []} for each in topic["partitions"]]}  # type: ignore[index]
-            for topic in values["topics"]  # type: ignore[attr-defined]
+            {**topic, "partitions": [{**each, "active_producers": []} for each in topic["partitions"]]}
+            for topic in values["topics"]
         ]
         return {**values, "topics": topics}
 
