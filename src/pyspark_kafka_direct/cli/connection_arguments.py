@@ -101,11 +101,15 @@ def parse_properties(text: str) -> dict[str, str]:
 
 def _logical_lines(text: str) -> Iterator[str]:
     """Yield the lines without comments and blank lines; a line that ends with a backslash continues in the next one."""
+    naturals = re.split(r"\r\n|\r|\n", text)
+    if text.endswith(("\r", "\n")) and not text.endswith("\r\n"):
+        naturals.pop()  # as in Java, there is no line behind the last end of one
     line = ""
     is_continued = False
-    for natural in re.split(r"\r\n|\r|\n", text):
+    for natural in naturals:
         part = natural.lstrip(" \t\f")
-        if not is_continued and (not part or part[0] in "#!"):
+        if not line and (not part or part[0] in "#!"):
+            is_continued = False
             continue
         is_continued = (len(part) - len(part.rstrip("\\"))) % 2 == 1
         line += part[:-1] if is_continued else part

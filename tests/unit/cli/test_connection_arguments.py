@@ -56,6 +56,19 @@ def test_properties_are_those_of_java() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("\\\n# a comment\na=b", {"a": "b"}),
+        ("\\\n\na=b", {"a": "b"}),
+        ("a=b\n\\\r ", {"a": "b"}),
+        ("a=\\\n#b\n", {"a": "#b"}),
+    ],
+)
+def test_a_line_that_continues_with_nothing_is_none(text: str, entries: dict[str, str]) -> None:
+    assert parse_properties(text) == entries
+
+
 @pytest.mark.slow  # starts a JVM
 def test_random_properties_are_those_of_java(tmp_path: Path) -> None:
     texts: list[str] = []
@@ -66,6 +79,7 @@ def test_random_properties_are_those_of_java(tmp_path: Path) -> None:
             texts.append(text)
 
     collect()
+    texts += ["\\\r ", "\\\n", "\\", "\\\r\n", "\\\n#x\na=b", "\\\n\na=b", "\\\n\\\n", "a\\\r\n", "a\\\n\nb"]
     (tmp_path / "Load.java").write_text(
         """
         import java.nio.file.*; import java.util.*;
