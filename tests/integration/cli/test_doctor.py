@@ -119,10 +119,15 @@ def test_groups(kafka: EmbeddedKafka, topics: Topics, capsys: pytest.CaptureFixt
     wait_until(lambda: bool(member.poll(0.1) is None and member.assignment()), "the assignment")
     misspelt = idle.replace("query", "qeury")
     groups = (misspelt, "unrelated", idle, active)
-    done = diagnose(capsys, "-b", kafka.bootstrap_servers, *(part for group in groups for part in ("--group", group)))
+    missing = f"{topics[0]}-x"
+    arguments = [part for group in groups for part in ("--group", group)]
+    arguments += [part for topic in (topics[1], missing) for part in ("--topic", topic)]
+    done = diagnose(capsys, "-b", kafka.bootstrap_servers, *arguments)
     member.close()
     assert done.code == 1
-    assert done.not_ok.keys() == {(f"group {group}", "exists") for group in groups if group != idle}
+    missing_groups = {(f"group {group}", "exists") for group in groups if group != idle}
+    assert done.not_ok.keys() == {*missing_groups, (f"topic {missing}", "exists")}
+    assert f"did you mean {topics[0]!r}" in done.texts(f"topic {missing}")["exists"]
     assert done.texts(f"group {misspelt}")["exists"] == f"The group does not exist; did you mean {idle!r}?"
     assert "The first commit of a query with commitGroupId creates it" in done.texts("group unrelated")["exists"]
     assert "1 active member (client ids: notebook)" in done.texts(f"group {active}")["exists"]

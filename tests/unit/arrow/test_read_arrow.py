@@ -169,6 +169,7 @@ def test_a_slice_cannot_be_pickled_or_copied(cluster: SliceCluster) -> None:
         ({"topics": [OffsetRange("t", 0, 0, 1)], "end": "latest"}, "remove start and end"),
         ({"columns": "value"}, r"columns takes a list of names: \['value'\]"),
         ({"columns": ["valu"]}, "columns: there is no column 'valu'"),
+        ({"columns": ["key", "valu"]}, "columns: there is no column 'valu'"),
         ({"start": "soon"}, "start must be"),
         ({"start": "2026-11-28T06:00"}, "start must be.*zone"),
         ({"topics": re.compile(" t ", re.VERBOSE)}, "topics: re.VERBOSE is not supported"),

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.unit.cli.simulated_commands import CommandCluster, write_checkpoint
 
@@ -65,6 +66,23 @@ def test_details_of_both_partitions(cluster: CommandCluster) -> None:
     write_copies(cluster, "out", [*copies(0, 0, 2, 3, 3), *copies(1, *range(6), 9)])
     details = cluster.run("audit", "t", "--output-topic", "out").text.split("\n\n")[1]
     assert details.splitlines() == ["t-0 missing: 1, 4-5", "t-0 duplicates: 3", "t-1 unknown: 9"]
+    both = cluster.run("audit", "t", "--output-topic", "out", "--output-topic", "u", "--json")
+    assert [row["output"] for row in both.rows if "output" in row] == ["the topic out", "the topic u"]
+
+
+def test_the_records_of_all_partitions_count_for_what_looks_like_a_filter(cluster: CommandCluster) -> None:
+    for partition, tp in enumerate((T0, T1)):
+        cluster.append(tp, 24)
+        write_copies(cluster, "out", copies(partition, *range(0, 30, 2)), partition)
+    refused = cluster.run("audit", "t", "--output-topic", "out")
+    message = " ".join(refused.errors.split())
+    assert (refused.code, "30 of 60 records have no row, in 30 places" in message) == (2, True)
+
+
+def test_each_column_of_a_table_has_one_value_in_a_row(cluster: CommandCluster, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"topic": ["t"], "partition": [0], "offset": [[1, 2]]}), tmp_path / "x.parquet")
+    refused = cluster.run("audit", "t", "--output-table", str(tmp_path))
+    assert (refused.code, "is a list, so a row stands for several records" in refused.errors) == (2, True)
 
 
 def test_losses_of_the_second_output_are_named(cluster: CommandCluster) -> None:
@@ -87,7 +105,8 @@ def test_expired_records_of_both_partitions_add_up(cluster: CommandCluster, tmp_
     cluster.delete_records(T1, 1)
     arguments = ("audit", "t", "--output-topic", "out", "--json", "--checkpoint", checkpoint)
     audit = cluster.run(*arguments)
-    assert [(row.get("from"), row.get("until")) for row in audit.rows] == [(2, 6), (1, 5), (None, None)]
+    found = [(row.get("from"), row.get("until"), row.get("expired")) for row in audit.rows]
+    assert found == [(2, 6, 0), (1, 5, 0), (None, None, None)]
     assert "The checkpoint has no longer the start of the query" in audit.errors
     (tmp_path / "sources/1").mkdir(parents=True)
     (tmp_path / "sources/1/0").write_text('\0v1\n{"t":{"0":0,"1":0}}')

@@ -71,11 +71,14 @@ def test_preflight_of_two_topics(cluster: CommandCluster, tmp_path: Path) -> Non
     cluster.append(T1, 1, producer_id=7)
     arguments = ("checkpoint", "preflight", checkpoint, "--json")
     both = ("--topic", "t", "--topic", "u")
-    found = cluster.run(*arguments, *both, "-X", "isolation.level=read_committed")
+    unknown = ("-X", "flavour=x", "-X", "colour=y")
+    found = cluster.run(*arguments, *both, "-X", "isolation.level=read_committed", *unknown)
     assert (found.code, [tuple(row.values()) for row in found.rows]) == (
         0,
         [("t-0", "ok", 4, 10, 6, 0), ("t-1", "ok", 6, 10, 4, 0), ("u-0", "ok", 5, 10, 5, 0)],
     )
+    assert "warning: the option flavour is unknown" in found.errors
+    assert "warning: the option colour is unknown" in found.errors
     limited = cluster.run(*arguments, *both, "-X", "maxOffsetsPerTrigger=6")
     assert [row["offsets"] for row in limited.rows] == [2, 1, 1]
     one = cluster.run(*arguments, "--topic", "u")
@@ -84,11 +87,14 @@ def test_preflight_of_two_topics(cluster: CommandCluster, tmp_path: Path) -> Non
         ("t-1", "not selected"),
         ("u-0", "ok"),
     ]
+    cluster.cluster.create_topic("internal", 1, is_internal=True)
     cluster.cluster.create_topic("v", 1)
     cluster.cluster.create_topic("w", 1)
     cluster.sleep(60)  # until the broker knows them
     other = cluster.run(*arguments, "--topic", "v", "--topic", "w")
     assert "its source 0 reads t, u, but the options select v, w." in other.errors
+    every = cluster.run(*arguments, "--pattern", ".*")
+    assert [row["partition"] for row in every.rows] == ["t-0", "t-1", "u-0", "v-0", "w-0"]
 
 
 def test_preflight_names_each_state_and_option(cluster: CommandCluster, tmp_path: Path) -> None:

@@ -39,11 +39,11 @@ def names(checkpoint: Path) -> list[str]:
 def test_the_two_files_of_named_sources(tmp_path: Path) -> None:
     write(tmp_path, 7, 'b:{"x":{"0":5,"1":5},"y":{"0":5}}', "rate:-", 'a:{"x":{"0":9}}', version="v2")
     (tmp_path / "offsets/.8.crc").write_bytes(b"of a file that was deleted")
-    assert rewind(tmp_path, '{"x":{"0":3}}', "--source", "b", "--execute") == 0
+    assert rewind(tmp_path, '{"x":{"0":3,"1":4}}', "--source", "b", "--execute") == 0
     assert names(tmp_path) == ["commits/7", "commits/8", "offsets/7", "offsets/8"]
     version, metadata, *sources = (tmp_path / "offsets/8").read_text().split("\n")
     assert version == "v2"
-    assert sources == ['b:{"x":{"0":3,"1":5},"y":{"0":5},"(rewound)":{}}', "rate:-", 'a:{"x":{"0":9}}']
+    assert sources == ['b:{"x":{"0":3,"1":4},"y":{"0":5},"(rewound)":{}}', "rate:-", 'a:{"x":{"0":9}}']
     fields = json.loads(metadata)
     assert fields["conf"] == {"a": "b", "pyspark_kafka_direct.rewound": "true"}
     assert (fields["batchWatermarkMs"], fields["batchTimestampMs"] > 1700000001000) == (0, True)
@@ -53,7 +53,8 @@ def test_the_two_files_of_named_sources(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("offsets", "more", "message"),
     [
-        ('{"x":{"0":6}}', [], "The query would never read these offsets: x-0: 5 to 5. Add --allow-skip"),
+        ('{"x":{"0":6,"1":7}}', [], "would never read these offsets: x-0: 5 to 5; x-1: 4 to 6. Add --allow-skip"),
+        ('{"x":{"0":3,"1":7}}', [], "The query would never read these offsets: x-1: 4 to 6. Add --allow-skip"),
         ('{"x":{"0":-1}}', [], "No brokers are given"),
         ('{"x":{"0":-3}}', [], "an offset is at least 0, or -2 (earliest) or -1 (latest), not x-0: -3"),
         ('{"z":{"0":1}}', [], "the last batch has no offset of z-0"),
@@ -65,7 +66,7 @@ def test_the_two_files_of_named_sources(tmp_path: Path) -> None:
 def test_wrong_targets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], offsets: str, more: list[str], message: str
 ) -> None:
-    write(tmp_path, 7, '{"x":{"0":5},"y":{"0":2}}', '{"y":{"0":3}}')
+    write(tmp_path, 7, '{"x":{"0":5,"1":4},"y":{"0":2}}', '{"y":{"0":3}}')
     before = names(tmp_path)
     assert rewind(tmp_path, offsets, "--execute", *more) in (1, 2)
     assert message in capsys.readouterr().err
@@ -98,9 +99,11 @@ def test_a_continuous_query_and_a_watermark(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "transactions/0").write_text("{}")
     assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 1
     assert "a continuous query" in capsys.readouterr().err
-    (tmp_path / "offsets/7").write_text('v1\n{"batchWatermarkMs":9}\n{"x":{"0":5,"1":4}}')
-    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 1
-    assert 'source 0: {"x":{"0":1,"1":4}}' in capsys.readouterr().out
+    (tmp_path / "offsets/7").write_text('v1\n{"batchWatermarkMs":9}\n{"x":{"0":5,"1":4}}\n{"z":{"0":8}}')
+    assert rewind(tmp_path, '{"x":{"0":1},"z":{"0":2}}', "--execute") == 1
+    output = capsys.readouterr().out
+    assert 'source 0: {"x":{"0":1,"1":4}}' in output
+    assert 'source 1: {"z":{"0":2}}' in output
     assert names(tmp_path) == ["commits/7", "offsets/7", "transactions/0"]
 
 

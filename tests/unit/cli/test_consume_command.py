@@ -6,15 +6,18 @@ import io
 import json
 import subprocess
 import sys
+import time
 
 import pyarrow as pa
 import pytest
+from tests.unit.cli.simulated_commands import CommandCluster
 from tests.unit.cli.subcommands import subcommands_of
 
 from pyspark_kafka_direct import OptionError
 from pyspark_kafka_direct.cli.main import COMMANDS, main
 from pyspark_kafka_direct.cli.record_lines import RecordLines
 from pyspark_kafka_direct.cli.slice_arguments import Bounds, parse_bounds
+from pyspark_kafka_direct.offsets import TopicPartition
 
 END = 2**63 - 1
 SUBCOMMANDS = [(command, name) for command in COMMANDS for name in subcommands_of(command)]
@@ -197,3 +200,32 @@ def test_the_help_imports_neither_arrow_nor_a_command() -> None:
         "assert not {'pyarrow', 'pyspark', 'tomllib', 'pyspark_kafka_direct.options'} & sys.modules.keys()\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_records_and_losses_of_each_partition(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    with CommandCluster(monkeypatch, capsys) as cluster:
+        for tp in places:
+            cluster.append(tp, 6)
+
+        def append(_: float) -> None:
+            for tp in places:
+                cluster.append(tp, 1)
+
+        monkeypatch.setattr(time, "sleep", append)
+        arguments = ("consume", "t", "-f", r"%p@%o\n")
+        assert sorted(cluster.run(*arguments, "-o", "2:4").text.split()) == ["0@2", "0@3", "1@2", "1@3"]
+        every = cluster.run(*arguments, "-n", "14").text.split()
+        assert sorted(every) == [f"{partition}@{offset}" for partition in (0, 1) for offset in range(7)]
+
+        def expire() -> None:
+            for tp in places:
+                cluster.delete_records(tp, 3)
+
+        cluster.before("Fetch", expire)
+        losses = cluster.run(*arguments, "-o", "0", "-e").errors.splitlines()
+    assert sorted(line.split(" were")[0] for line in losses if "were skipped" in line) == [
+        f"t-{partition}: 3 offsets" for partition in (0, 1)
+    ]

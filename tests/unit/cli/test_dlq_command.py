@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.cli.simulated_commands import CommandCluster
 
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,12 +62,30 @@ def test_each_is_replayed_once_to_its_topic(cluster: CommandCluster) -> None:
     for limit in ("4", "9"):
         done = cluster.run("dlq", "replay", "dlq", "-n", limit, "--execute", "--transaction-size", "3")
         assert done.code == 0, done
+    assert cluster.sent("EndTxn") == 5  # of 3 and 1, then of 2, and the ends of both replays
     found = cluster.read(["t", "u"], columns=["topic", "partition", "headers"]).read_all().to_pylist()
     assert [(row["topic"], row["partition"]) for row in found] == [("t", 0)] * 4 + [("u", 0)] * 2
     assert {tuple((each["key"], each["value"]) for each in row["headers"]) for row in found} == {
         (("trace", b"1"), ("kafka-direct.replays", b"1"))
     }
     assert cluster.run("dlq", "replay", "dlq", "--execute").text == "There are no dead letters to replay.\n"
+
+
+def test_what_another_replay_has_written_meanwhile_is_not_written_again(
+    cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cluster.run("dlq", "replay", "dlq", "-n", "1", "--execute").code == 0
+    written = cluster.values(["t", "u"])
+    init = TransactionalProducer.init_transactions
+
+    def init_late(producer: TransactionalProducer, *arguments: Any) -> None:
+        cluster.commit("kafka-direct-replay.dlq", {TopicPartition("dlq", number): 3 for number in (0, 1)})
+        init(producer, *arguments)
+
+    monkeypatch.setattr(TransactionalProducer, "init_transactions", init_late)
+    done = cluster.run("dlq", "replay", "dlq", "--execute")
+    assert (done.code, done.errors) == (0, "0 dead letters were written.\n")
+    assert cluster.values(["t", "u"]) == written
 
 
 def test_each_reason_against_a_replay_is_named(cluster: CommandCluster) -> None:

@@ -7,29 +7,32 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from concurrent.futures import Future
 from importlib.metadata import version
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tests.unit.client.certified_keys import CertifiedKey
-from tests.unit.client.fake_servers import FakeServer
 
-from pyspark_kafka_direct.cli.doctor import cluster_check
+from pyspark_kafka_direct.cli.doctor import cluster_check, environment, spark_checks
 from pyspark_kafka_direct.cli.doctor.broker_check import Broker, BrokerCheck, ClockOffset, Wanted
 from pyspark_kafka_direct.cli.doctor.certificates import _is_for, _subject_text
+from pyspark_kafka_direct.cli.doctor.environment import check_environment
 from pyspark_kafka_direct.cli.doctor.executor_probe import probe
 from pyspark_kafka_direct.cli.doctor.findings import Examined, Finding, has_problem, print_findings
 from pyspark_kafka_direct.cli.doctor.permissions import check_permission
 from pyspark_kafka_direct.cli.doctor.resources import check_group, check_topic
 from pyspark_kafka_direct.cli.doctor.spark_checks import _findings as executor_findings
 from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.direct.location_strategies import Executor
 from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pytest
+    from pyspark import SparkContext
 
     from pyspark_kafka_direct.cli.doctor.findings import Result
 
@@ -75,7 +78,7 @@ def test_each_partition_of_a_topic_counts() -> None:
 
 def test_brokers_that_differ_about_a_topic() -> None:
     known = [checked(3, topics={"t": topic(partition(0, 1, 2, 3), partition(1, 1, 2, 3))})]
-    behind = [checked(number, topics={"t": topic(error=MISSING)}, topic_names=[name])
+    behind = [checked(number, topics={"t": topic(error=MISSING)}, topic_names=["x", name])
               for number, name in ((1, "other"), (2, "ttt-1"))]  # fmt: skip
     found = texts(check_topic("t", [*behind, *known], SETTINGS, writes=False))
     assert found["exists"].startswith("b1:1, b2:2 does not know the topic")
@@ -119,7 +122,7 @@ def test_findings_of_each_broker_and_of_the_cluster(monkeypatch: pytest.MonkeyPa
     checks = [
         checked(1, findings=ok, cluster_id="A", ips=["127.0.0.1"], clock=ClockOffset(5.0, 1.0, 1)),
         checked(2, findings=[*ok, ("api versions", "problem", "broken")], cluster_id="B"),
-        checked(3, findings=ok, cluster_id="B", clock=ClockOffset(3.0, 0.1, 3), ips=["10.0.0.1", "127.0.0.1"]),
+        checked(3, findings=ok, cluster_id="B", clock=ClockOffset(3.0, 0.1, 3), ips=["127.0.0.1", "10.0.0.1"]),
     ]
     checks[2].brokers.append(Broker(4, "b4", 4, is_fenced=True))
     checks.append(checked(4, brokers=[], findings=ok))
@@ -138,12 +141,19 @@ def test_findings_of_each_broker_and_of_the_cluster(monkeypatch: pytest.MonkeyPa
     assert {"topic s", "topic t", "group g", "group h"} <= by_subject.keys()
 
 
-def test_each_unresponsive_server_and_broker_has_a_finding() -> None:
-    with FakeServer(lambda peer: peer.keep_open()) as one, FakeServer(lambda peer: peer.keep_open()) as two:
-        settings = ConnectionSettings(tuple(("127.0.0.1", each.port) for each in (one, two)))
-        found = cluster_check.check_cluster(settings, Wanted(), 0.3)
-    subjects = {f"bootstrap server 127.0.0.1:{each.port}" for each in (one, two)}
-    assert {each.subject for each in found if each.result == "problem"} == subjects
+def test_each_check_that_does_not_end_has_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    has_ended = threading.Event()
+    monkeypatch.setattr(BrokerCheck, "run", lambda _: has_ended.wait(300))
+    found = cluster_check.check_cluster(SETTINGS, Wanted(), 0.1)
+    has_ended.set()
+    unresponsive = [each.subject for each in found if each.text.startswith("No result within --timeout")]
+    assert sorted(unresponsive) == [f"bootstrap server b{number}:{number}" for number in (1, 2, 3)]
+
+
+def test_each_codec_that_cannot_be_read_back_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert texts(check_environment(SETTINGS))["codecs"] == "gzip, snappy, lz4, zstd"
+    monkeypatch.setattr(environment, "_can_read_back", lambda codec: codec not in ("lz4", "zstd"))
+    assert "compressed with lz4, zstd cannot be read back" in texts(check_environment(SETTINGS))["codecs"]
 
 
 def test_findings_of_each_host_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,3 +218,20 @@ def test_each_finding_and_version_of_an_executor_is_reported() -> None:
         ("dns", "ok"),
         ("tcp", "problem"),
     ]
+
+
+def test_each_executor_runs_the_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks: list[str | None] = []
+
+    def run_task(_: object, location: str | None, task: dict[str, Any]) -> tuple[dict[str, Any], float, float]:
+        tasks.append(location)
+        report = next(probe([task]))
+        return report, report["time"], report["time"]
+
+    monkeypatch.setattr(spark_checks, "_run_task", run_task)
+    task = {"distributions": spark_checks._DISTRIBUTIONS, "settings": {}, "wanted": ((), (), False), "timeout": 1}
+    executors = [Executor("h", "0"), Executor("i", "1")]
+    examined = spark_checks._run_tasks(cast("SparkContext", None), executors, task, 1)
+    assert [each.host for each in examined] == ["executor 0 on h", "executor 1 on i"]
+    assert sorted(map(str, tasks)) == ["executor_h_0", "executor_i_1"]
+    assert [each.check for each in examined[0].findings] == [each.check for each in examined[1].findings]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 from tests.unit.cli.simulated_commands import CommandCluster, write_checkpoint
 
 from pyspark_kafka_direct.cli.lag_command import _screen
@@ -15,11 +17,14 @@ from pyspark_kafka_direct.cli.lag_measurement import (
     ReadPartition,
     committed_rates,
 )
+from pyspark_kafka_direct.cli.live_table import _redraw, _Renderable
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from rich.console import ConsoleOptions
 
 T0, T1, U0, V0, V1 = (
     TopicPartition(topic, number) for topic, number in (("t", 0), ("t", 1), ("u", 0), ("v", 0), ("v", 1))
@@ -79,7 +84,22 @@ def test_problems_of_each_group_and_query(cluster: CommandCluster, tmp_path: Pat
     assert "No longer in the cluster: deleted-0, deleted-1. The topics were deleted, or the checkpoint" in errors
 
 
-def test_rates_and_the_screen_of_each_partition() -> None:
+def test_each_measurement_is_shown(cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.commit("a", {T0: 4, T1: 4})
+    later = iter([{T0: 9}, {T1: 10}])
+
+    def commit(_: float) -> None:
+        offsets = next(later, None)
+        if offsets is None:
+            raise KeyboardInterrupt
+        cluster.commit("a", offsets)
+
+    monkeypatch.setattr(time, "sleep", commit)
+    watched = cluster.run("lag", "a", "--watch", "--json")
+    assert (watched.code, [row["lag"] for row in watched.rows]) == (130, [6, 7, 1, 7, 1, 1])
+
+
+def test_rates_and_the_screen_of_each_partition(capsys: pytest.CaptureFixture[str]) -> None:
     readers = [ReadPartition("g", None, tp) for tp in (T0, T1, U0)]
     deleted = {ReadPartition("g", None, tp): PartitionLag(1, None, None) for tp in (V0, V1)}
 
@@ -101,3 +121,12 @@ def test_rates_and_the_screen_of_each_partition() -> None:
     assert [line.split()[1] for line, is_red in lines if is_red] == ["t-1", "u-0"]
     short = [line for line, _ in screen.lines(80, 12)]
     assert [line.split()[1] for line in short[4:8]] == ["PARTITION", "u-0", "t-0", "more"]
+    drawn = [text.plain for text in _Renderable(screen).__rich_console__(*console_of(80, 15))]
+    assert drawn == [line for line, _ in lines]
+    _redraw(screen)
+    assert len(capsys.readouterr().out.splitlines()) > 10
+
+
+def console_of(width: int, height: int) -> tuple[Console, ConsoleOptions]:
+    console = Console(width=width, height=height)
+    return console, console.options.update(height=height)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pyspark_kafka_direct.cli import table_files
 from pyspark_kafka_direct.cli.source_offsets import RowComparison
 from pyspark_kafka_direct.cli.table_files import open_table
 from pyspark_kafka_direct.errors import OptionError
@@ -49,13 +50,27 @@ def test_files_of_each_format(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text('{"partition":0,"offset":3}\n\n{"offset":"4","partition":[1]}\n{"offset":\n\1\n')
     with gzip.open(tmp_path / "d.json.gz", "wt") as file:
         file.write('{"partition":0,"offset":5,"value":"\\u0001"}\n')
-    for ignored in ("_SUCCESS", ".b.csv.crc", "_temporary/0/e.parquet"):
+    for ignored in ("_SUCCESS", ".b.csv.crc", "_temporary/0/e.parquet", "x=1/_temporary/e.parquet", "0/.e.parquet"):
         (tmp_path / ignored).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / ignored).touch()
     assert rows(tmp_path) == [
         (0, 1), ("0", "2"), (None, "x"), ("0", "3"), ("[1]", "4"), (None, None), (None, None), ("0", "5"),
     ]  # fmt: skip
     assert rows(f"file://{tmp_path}/a.snappy.parquet") == [(0, 1)]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "json"])
+def test_a_file_that_is_read_in_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    monkeypatch.setattr(table_files, "_BATCH_ROWS", 2)
+    monkeypatch.setattr(table_files, "_BLOCK_BYTES", 64)
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "parquet":
+        write_parquet(path, *range(20))
+    elif suffix == "csv":
+        path.write_text("partition,offset\n" + "".join(f"0,{number:010}\n" for number in range(20)))
+    else:
+        path.write_text("".join(f'{{"partition":0,"offset":{number}}}\n' for number in range(20)))
+    assert [int(offset) for _, offset in rows(path)] == [*range(20)]
 
 
 def test_files_without_rows(tmp_path: Path) -> None:

@@ -49,6 +49,11 @@ def test_a_table_that_does_not_fit_has_a_line_for_each_cell(
     assert capsys.readouterr().out.splitlines() == ["TRANSACTIONAL ID", "c" * 80, "c" * 80]
 
 
+def test_columns_are_as_wide_as_their_longest_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows([{"id": "a", "n": 1}, {"id": "long", "n": 1000}], ("id", "n"), as_json=False, if_none="")
+    assert capsys.readouterr().out.splitlines() == ["ID       N", "a        1", "long  1000"]
+
+
 def test_the_offsets_of_a_checkpoint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], use_terminal: Callable[[], None]
 ) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.cli.simulated_commands import CommandCluster
 
-from pyspark_kafka_direct.cli.topic_arguments import NewTopic, parse_topics
+from pyspark_kafka_direct.cli.topic_arguments import NewTopic, create_topics, parse_topics
 from pyspark_kafka_direct.errors import OptionError
 
 
@@ -45,3 +46,9 @@ def test_an_invalid_topic_is_rejected(texts: list[str], message: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_topics(texts)
     assert message in str(caught.value)
+
+
+def test_each_topic_is_created(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with CommandCluster(monkeypatch, capsys) as cluster:
+        create_topics(cluster.servers, [NewTopic("x", 1), NewTopic("y", 2)])
+        assert [len(cluster.client().topics([name])[name].partitions) for name in ("x", "y")] == [1, 2]

@@ -66,9 +66,19 @@ def test_each_id_is_described(cluster: CommandCluster) -> None:
     client = cluster.client()
     for name in ("one", "two"):
         coordinator = TransactionCoordinatorClient(client, name)
-        coordinator.add_partitions(coordinator.init_transactions(60_000).producer, [T0, U0])
+        producer = coordinator.init_transactions(60_000).producer
+        coordinator.add_partitions(producer, [T0, U0])
+        for tp in (T0, U0):
+            cluster.append(tp, 1, producer_id=producer.id)
     found = cluster.run("transactions", "describe", "one", "two", "--json")
     assert [(row["transactional_id"], row["partitions"]) for row in found.rows] == [
         ("one", "t-0 u-0"),
         ("two", "t-0 u-0"),
+    ]
+    listed = cluster.run("transactions", "list", "--json").rows
+    assert [(row["partition"], row["transactional_id"]) for row in listed if row["state"] != "hanging"] == [
+        ("t-0", "one"),
+        ("t-0", "two"),
+        ("u-0", "one"),
+        ("u-0", "two"),
     ]

@@ -6,7 +6,13 @@ import pytest
 
 from pyspark_kafka_direct import OptionError
 from pyspark_kafka_direct.options import option_messages
-from pyspark_kafka_direct.options.spark_conf import assume_consecutive, poll_timeout_ms, warn_of_ignored_properties
+from pyspark_kafka_direct.options.settings import BackpressureOptions, PIDGains
+from pyspark_kafka_direct.options.spark_conf import (
+    assume_consecutive,
+    poll_timeout_ms,
+    stream_backpressure,
+    warn_of_ignored_properties,
+)
 
 POLL_TIMEOUT = "spark.streaming.kafka.consumer.poll.ms"
 
@@ -40,6 +46,14 @@ def test_invalid_durations_are_rejected(value: str) -> None:
 def test_assume_consecutive(value: str | None, expected: bool) -> None:
     settings = {} if value is None else {"spark.streaming.kafka.assumeConsecutiveOffsets": value}
     assert assume_consecutive(Conf(settings)) is expected
+
+
+def test_each_property_of_backpressure_applies() -> None:
+    names = {"enabled": "true", "initialRate": "50", "pid.minRate": "7"}
+    names |= {"pid.proportional": "0.5", "pid.integral": "0.1", "pid.derived": "0.3"}
+    conf = Conf({f"spark.streaming.backpressure.{name}": value for name, value in names.items()})
+    assert stream_backpressure(conf) == BackpressureOptions(PIDGains(0.5, 0.1, 0.3, 7), 50)
+    assert stream_backpressure(Conf()) is None
 
 
 def test_allow_non_consecutive_offsets_is_ignored() -> None:

@@ -60,8 +60,9 @@ def test_invalid_values(name: str, text: str) -> None:
 
 
 def test_other_options_without_backpressure_cause_a_warning() -> None:
-    assert parse(backpressureMinRate="5").warnings == (
-        "the option backpressureMinRate is ignored: backpressure is not true",
+    assert parse(backpressureMinRate="5", backpressureIntegral="1").warnings == tuple(
+        f"the option {name} is ignored: backpressure is not true"
+        for name in ("backpressureMinRate", "backpressureIntegral")
     )
 
 

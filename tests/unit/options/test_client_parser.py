@@ -269,12 +269,19 @@ def test_the_error_about_a_missing_setting_includes_the_warning_about_a_misspell
     plain = SERVERS | {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hunter2";'
     with pytest.raises(OptionError) as raised:
-        parse_client_params(plain | {"jaas.config": jaas, "max.poll.records": "5"})
+        parse_client_params(plain | {"colour": "blue", "jaas.config": jaas, "max.poll.records": "5"})
     assert str(raised.value).startswith("kafka.sasl.mechanism is PLAIN, but the user name is missing; set ")
     assert str(raised.value).endswith(
+        " (the option kafka.colour is unknown and ignored)"
         " (the option kafka.jaas.config is unknown and ignored; did you mean 'kafka.sasl.jaas.config'?)"
     )
     assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("host", ["a..example.com", f"kafka.{'x' * 64}.com"])
+def test_a_host_name_that_no_name_server_has_is_rejected(host: str) -> None:
+    with pytest.raises(OptionError, match="host:port with a legal host name"):
+        parse_client_params({"bootstrap.servers": f"a:1,{host}:9092"})
 
 
 def test_accepted_values_cause_no_warning() -> None:

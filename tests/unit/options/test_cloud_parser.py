@@ -136,6 +136,11 @@ def test_spellings_of_google_cloud(handler: str | None, provider: str | None) ->
     assert oauth_of(GOOGLE, params, provider) == OAuthSettings(GoogleTokens())
 
 
+def test_each_broker_has_to_be_one_of_azure_event_hubs() -> None:
+    params = {"sasl.mechanism": "OAUTHBEARER", "sasl.login.callback.handler.class": AZURE_HANDLER}
+    assert "Java classes cannot run here" in error(f"{EVENT_HUBS},kafka.example.com:9093", params)
+
+
 def test_extensions_are_sent_with_the_token() -> None:
     params = {"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": f'{OAUTH_MODULE} required extension_a="b";'}
     assert oauth_of(EVENT_HUBS, params, "azure").extensions == (("a", "b"),)
@@ -247,6 +252,7 @@ def test_options_without_effect_cause_a_warning(option: str) -> None:
         (f'awsRoleArn="{ARN}" awsRoleSessionName="a b"', "awsRoleSessionName must be 2 to 64 letters"),
         (f'awsRoleArn="{ARN}" awsRoleExternalId="a\\nb"', "awsRoleExternalId must be 2 to 1224 letters"),
         ('awsRoleExternalId="ext"', "awsRoleExternalId needs awsRoleArn, which is missing"),
+        ('awsDebugCreds="true" awsRoleExternalId="ext"', "awsRoleExternalId needs awsRoleArn, which is missing"),
         (f'awsRoleArn="{ARN}" awsRoleSecretAccessKey="hunter2"', "need each other"),
         ('awsMaxRetries="hunter2"', "awsMaxRetries must be an integer"),
         ('awsRegion="eu-west-1.example.com/"', "awsRegion must be an AWS region"),
@@ -296,6 +302,12 @@ def test_the_region_of_another_host_name(server: str, monkeypatch: pytest.Monkey
     source = aws('awsRegion="eu-north-1"', servers=server)
     assert source.region == "eu-north-1"
     assert source.allowed_hosts == ("*.example.com", "*.vpce.amazonaws.com")
+
+
+@pytest.mark.parametrize("server", [MSK, "vpce-0a-1b.vpce-svc-0c.eu-west-1.vpce.amazonaws.com:9098"])
+def test_the_region_is_that_of_the_first_host_that_has_one(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN_HOSTS_VARIABLE, "*.example.com,*.vpce.amazonaws.com")
+    assert aws(servers=f"kafka.example.com:9098,{server}").region == "eu-west-1"
 
 
 def test_the_order_of_regions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,4 +156,5 @@ class TestOutput:
     @pytest.mark.parametrize("name", ["kafka.bootstrap.servers", "bootstrap.servers", "metadata.broker.list"])
     def test_it_inherits_nothing_in_another_cluster(self, name: str) -> None:
         input_options = {**INPUT, "kafka.sasl.username": "reader"}
-        assert with_input_connection(input_options, {name: "other:9092"}) == {name: "other:9092"}
+        output_options = {"topic": "out", name: "other:9092"}
+        assert with_input_connection(input_options, output_options) == output_options

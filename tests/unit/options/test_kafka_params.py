@@ -255,7 +255,16 @@ def test_invalid_timestamps_are_rejected(name: str, value: object, message: str)
 def test_one_timestamp_takes_precedence(caplog: pytest.LogCaptureFixture) -> None:
     parsed = parse_kafka_params({**SERVERS, "startingTimestamp": 5, "startingOffsetsByTimestamp": '{"t":{"0":9}}'})
     assert parsed.starting_timestamp == at_time(5)
-    assert [warning.split(": ")[1] for warning in logged_warnings(caplog)] == ["startingTimestamp takes precedence"]
+    of_1970 = "startingTimestamp: 5 ms is a time in 1970"
+    assert [warning for warning in logged_warnings(caplog) if not warning.startswith(of_1970)] == [
+        "the parameter startingOffsetsByTimestamp is ignored: startingTimestamp takes precedence"
+    ]
+
+
+def test_each_warning_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    parse_kafka_params({**SERVERS, "flavour": "x", "colour": "y", "startingTimestamp": 1764449000})
+    for warning in ("flavour is unknown", "colour is unknown", "1764449000 ms is a time in 1970"):
+        assert any(warning in logged for logged in logged_warnings(caplog))
 
 
 def test_a_data_frame_of_ranges_has_no_start() -> None:

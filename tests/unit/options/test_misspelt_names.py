@@ -101,6 +101,7 @@ def test_a_misspelled_data_source_option_in_parameters() -> None:
             parse(api, "startingTimestmp", "1")
     with pytest.raises(OptionError, match="did you mean 'maxRecordBatchBytes'"):
         parse("log", "maxRecordBatchByte", "1")
+    assert "startingTimestmp is unknown and ignored" in parse("log", "startingTimestmp", "1").warnings[0]
 
 
 @pytest.mark.parametrize("open_", [lambda p: KafkaTable("t", p), lambda p: KafkaBasedLog("t", p, on_record=print),

@@ -107,6 +107,20 @@ def test_keywords_are_compared_later() -> None:
     check_start_and_end(OffsetSpec({A0: 100}), at_times({A0: 1}))
 
 
+def test_each_position_has_a_name_and_may_be_a_time() -> None:
+    spec = OffsetSpec({A0: 3, A1: 4}, {"b": EARLIEST, "c": LATEST}, 5)
+    assert spec.by_name() == {
+        A0: 3,
+        A1: 4,
+        "topic b": EARLIEST,
+        "topic c": LATEST,
+        "other partitions": 5,
+    }
+    assert not spec.has_times
+    (time,) = at_times({A0: 5}).partitions.values()
+    assert OffsetSpec({A0: 3, A1: time}).has_times
+
+
 @pytest.mark.parametrize(
     ("position", "what"),
     [

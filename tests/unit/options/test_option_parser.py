@@ -174,7 +174,7 @@ def test_none_means_not_given() -> None:
 
 def test_a_missing_option() -> None:
     with pytest.raises(OptionError) as caught:
-        parse_config({"kafka.bootstrap.server": "b:1"}, api="batch", source=ConfigSource.OPTION)
+        parse_config({"flavour": "x", "kafka.bootstrap.server": "b:1"}, api="batch", source=ConfigSource.OPTION)
     assert caught.value.message == (
         "kafka.bootstrap.servers is missing or empty; set it to host:port of one or more brokers, separated by "
         "commas; the option kafka.bootstrap.server is unknown; did you mean 'kafka.bootstrap.servers'?"
@@ -278,6 +278,8 @@ def test_values_of_parameters_can_be_python_objects() -> None:
     assert (given.get_boolean("check.crcs"), given.get_optional_int("fetch.min.bytes")) == (False, 7)
     assert given.get_list("ssl.enabled.protocols") == ("TLSv1.2", "TLSv1.3")
     assert parameters({"key.deserializer": type("ByteArrayDeserializer", (), {})}).warnings == ()
+    with pytest.raises(OptionError, match=r"ssl\.enabled\.protocols must be a string, .*got list"):
+        parameters({"ssl.enabled.protocols": ["TLSv1.2", 1.3]})
     with pytest.raises(OptionError, match=r"sasl\.password must be a string, .*got bytes") as caught:
         parameters({"sasl.password": b"hunter2"})
     assert "hunter2" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options import option_messages
 from pyspark_kafka_direct.options.payload_parser import parse_payload_arguments
 from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.options.read_options import (
@@ -19,6 +21,7 @@ from pyspark_kafka_direct.options.read_options import (
 )
 from pyspark_kafka_direct.options.sink_options import parse_sink_options
 from pyspark_kafka_direct.options.spark_definitions import PAYLOAD_DECODERS_VARIABLE
+from pyspark_kafka_direct.options.user_factories import load_factory
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 
@@ -62,6 +65,11 @@ def test_formats_schemas_and_mode() -> None:
             {"keySchema": "a int", "keyFormat": "string"},
             "keySchema is the schema of JSON, Avro or Protobuf, and keyFormat is str",
         ),
+        (
+            {"valueMessage": "M", "valueSchema": "x", "valueFormat": "avro"},
+            "valueMessage is a message type of Protobuf, and valueFormat is avro",
+        ),
+        ({"keyCharset": "UTF-8"}, "keyCharset is the charset of .*, and keyFormat is binary"),
         ({"valueFormt": "json"}, "valueFormat"),
     ],
 )
@@ -81,8 +89,10 @@ def test_avro_fails_at_malformed_data_by_default() -> None:
 
 
 def test_options_of_json_alone_are_ignored_with_a_warning() -> None:
-    warnings = parse_batch_options({**BASE, "mode": "FAILFAST", "valueFormat": "string"}).warnings
-    assert [warning for warning in warnings if "mode" in warning and "nothing is decoded from JSON" in warning] != []
+    options = {**BASE, "mode": "FAILFAST", "columnNameOfCorruptRecord": "c", "valueFormat": "string"}
+    warnings = parse_batch_options(options).warnings
+    for name in ("mode", "columnNameOfCorruptRecord"):
+        assert any(f"{name} is ignored: nothing is decoded from JSON" in warning for warning in warnings)
 
 
 def test_a_continuous_query_has_the_same_options() -> None:
@@ -95,6 +105,26 @@ def test_options_can_be_arguments_of_a_method() -> None:
     assert parse_payload_arguments(arguments) == parse_batch_options({**BASE, **arguments}).payloads  # type: ignore[dict-item]
     with pytest.raises(OptionError, match="valueFormat must be binary, string, json, avro, protobuf or module:factory"):
         parse_payload_arguments({"valueFormat": "xml"})
+    failing = parse_payload_arguments({**arguments, "mode": "failfast"}, modes=("PERMISSIVE", "FAILFAST"))
+    assert (failing.mode, failing.value.schema) == ("FAILFAST", "a int")
+    with pytest.raises(OptionError, match="mode must be PERMISSIVE or FAILFAST, got 'DROPMALFORMED'"):
+        parse_payload_arguments({**arguments, "mode": "DROPMALFORMED"}, modes=("PERMISSIVE", "FAILFAST"))
+
+
+def test_each_warning_about_arguments_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    option_messages.warn_once.cache_clear()
+    parse_payload_arguments({"valueFormat": "string", "mode": "FAILFAST", "emit.default.values": "true"})
+    for name in ("mode", "emit.default.values"):
+        assert f"{name} is ignored: nothing is decoded from" in caplog.text
+
+
+def test_tasks_need_the_registry_of_keys_and_of_values() -> None:
+    for parsed in (parse_batch_options({**AVRO, "valueFormat": "avro"}), parse_batch_options({**AVRO, **KEYS})):
+        for_tasks = parsed.payloads.for_tasks()
+        assert for_tasks.registry is not None
+        assert pickle.loads(pickle.dumps(for_tasks)) == for_tasks
+    side = SidePayload("value", "protobuf", "a", message="M", framing="header", subject="s", version="3")
+    assert pickle.loads(pickle.dumps(side)) == side
 
 
 def test_decoders_of_the_user_must_be_allowed_unless_the_options_are_in_python(
@@ -116,6 +146,13 @@ def test_decoders_of_the_user_must_be_allowed_unless_the_options_are_in_python(
     assert parse_payload_arguments({"keyFormat": "decoders:make"}).key.format == "decoders:make"
 
 
+def test_a_factory_may_be_a_method_of_a_class() -> None:
+    factory = load_factory("valueFormat", "collections:OrderedDict.fromkeys", "a decoder", "the executors")
+    assert factory("ab") == {"a": None, "b": None}
+    with pytest.raises(OptionError, match=r"the module collections has no OrderedDict\.make"):
+        load_factory("valueFormat", "collections:OrderedDict.make", "a decoder", "the executors")
+
+
 @pytest.mark.parametrize("value", ["decoders:", ":make", "decoders:make()", "deco ders:make", "a:b:c", "json:"])
 def test_a_decoder_is_the_name_of_a_function(value: str) -> None:
     with pytest.raises(
@@ -125,6 +162,7 @@ def test_a_decoder_is_the_name_of_a_function(value: str) -> None:
 
 
 AVRO = {**BASE, "valueFormat": "avro", "schema.registry.url": "https://one:8081"}
+KEYS = {"valueFormat": "binary", "keyFormat": "avro"}
 
 
 def test_a_registry_of_avro() -> None:
@@ -165,17 +203,20 @@ def test_options_of_a_registry_that_is_not_needed_are_warned_of() -> None:
     assert warnings(access) == [
         f"the option {name} is ignored: nothing is decoded from Avro or Protobuf" for name in access
     ]
-    assert all(warning.endswith("set valueFraming") for warning in warnings({**access, "keyFormat": "json"}))
+    for name in ("keyFormat", "valueFormat"):
+        assert all(warning.endswith("set valueFraming") for warning in warnings({**access, name: "json"}))
     assert warnings(AVRO) == []
     for framing in ("none", "single-object"):  # that is what is read
         assert parse_batch_options({**BASE, **WITHOUT_REGISTRY, "valueFraming": framing}).warnings == ()
     defaults = {"keySubjectNameStrategy": "topic", "keySchemaVersion": "latest", "schemaEvolutionMode": "NONE"}
     assert parse_batch_options({**BASE, **defaults, "keyFraming": "none"}).warnings == ()
     given = {**AVRO, "valueSchema": "x", "valueSubject": "s", "valueSchemaVersion": "3"}
-    assert parse_batch_options(given).warnings == (
-        "the option valueSubject is ignored: valueSchema is the schema to read with",
+    given |= {"keyFormat": "avro", "keySchema": "x", "keySchemaVersion": "3"}
+    assert sorted(parse_batch_options(given).warnings) == [
+        "the option keySchemaVersion is ignored: keySchema is the schema to read with",
         "the option valueSchemaVersion is ignored: valueSchema is the schema to read with",
-    )
+        "the option valueSubject is ignored: valueSchema is the schema to read with",
+    ]
 
 
 NEEDS_ID = (
@@ -309,6 +350,7 @@ def test_defaults_of_protobuf() -> None:
         assert not parse({**BASE, "emit.default.values": "false"}).warnings
     arguments = {"valueFormat": "protobuf", "valueSchema": "a", "emit.default.values": "true"}
     assert parse_payload_arguments(arguments).emits_defaults
+    assert parse_batch_options({**BASE, **arguments}).warnings == ()
     sink = {"kafka.bootstrap.servers": "b:9092", "valueFormat": "protobuf", "valueSchema": "a"}
     (warning,) = parse_sink_options({**sink, "emit.default.values": "true"}, streaming=True).warnings
     assert "emit.default.values is ignored: it applies to reads only" in warning
@@ -335,6 +377,9 @@ def test_options_of_sparks_functions_are_rejected(payload_format: str, names: li
         parse_stream_options({**BASE, "keyFormat": payload_format, "keySchema": "a int", **given})
     shown = ", ".join(names)
     assert f"keyFormat={payload_format} does not have {shown}, which from_{payload_format}" in raised.value.message
+    of_values = {"valueFormat": payload_format, "valueSchema": "a int"}
+    with pytest.raises(OptionError, match=f"valueFormat={payload_format} does not have {re.escape(shown)}"):
+        parse_stream_options({**BASE, **of_values, **given})
     sink = {"kafka.bootstrap.servers": "b:9092", "keyFormat": payload_format, **given}
     with pytest.raises(OptionError, match=f"keyFormat={payload_format} does not have {re.escape(shown)}"):
         parse_sink_options(sink, streaming=True)

@@ -24,7 +24,12 @@ from pyspark_kafka_direct.options.offset_specs import (
 )
 from pyspark_kafka_direct.options.option_parser import OPTION_TABLE, parse_config
 from pyspark_kafka_direct.options.payload_settings import PayloadSettings
-from pyspark_kafka_direct.options.read_options import parse_batch_options, parse_columns, parse_stream_options
+from pyspark_kafka_direct.options.read_options import (
+    parse_batch_options,
+    parse_columns,
+    parse_slice_arguments,
+    parse_stream_options,
+)
 from pyspark_kafka_direct.options.security_settings import SecuritySettings, TlsSettings
 from pyspark_kafka_direct.options.settings import ConnectionSettings, FetchSettings, ReadSettings, SourceSettings
 from pyspark_kafka_direct.options.spark_definitions import TOKEN_PROVIDERS_VARIABLE
@@ -224,6 +229,7 @@ def test_selections() -> None:
     assert parse(subscribe=" a , b,,a ").source.selection == SubscribeStrategy(("a", "b"))
     assert_rejected("no topic-partitions to assign", assign="{}")
     assert_rejected("assign must be JSON", assign="")
+    assert_rejected("assign", "a b", assign='{"a":[0],"a b":[0]}')
     assert_rejected("no topics to subscribe to", subscribe=" , ")
     assert_rejected("the pattern is empty", subscribePattern=" ")
 
@@ -462,6 +468,21 @@ def test_malformed_offset_ranges(text: str, reason: str) -> None:
 @pytest.mark.parametrize("other", ["subscribe", "assign", "subscribePattern", "startingOffsets", "endingTimestamp"])
 def test_offset_ranges_exclude_other_options_that_select_topics_or_offsets(other: str) -> None:
     assert_rejected("offsetRanges defines everything that is read", other, offsetRanges="[]", **{other: "5"})
+
+
+def test_arguments_of_read_arrow() -> None:
+    def sliced(**given: str) -> ReadSettings:
+        return parse_slice_arguments(
+            {"bootstrap.servers": "b:1", **given}, SubscribeStrategy(("t",)), "earliest", "latest"
+        )
+
+    for name, value in (("subscribe", "t"), ("endingOffsets", "latest"), ("minPartitions", "4")):
+        with pytest.raises(OptionError, match=f"read_arrow has the argument .* in place of {name}"):
+            sliced(**{name: value})
+    with pytest.raises(OptionError, match="colums is unknown; did you mean 'columns'"):
+        sliced(flavour="x", colums="y")
+    payloads = sliced(keyFormat="string", valueFormat="string").payloads
+    assert (payloads.key.charset, payloads.value.charset) == ("UTF-8", "UTF-8")
 
 
 def test_options_can_be_pickled() -> None:

@@ -218,6 +218,13 @@ def test_invalid_options(options: dict[str, str], message: str) -> None:
             {"schema.registry.url": "http://one:8081", "basic.auth.user.info": "a:b"},
             "schema.registry.url sends credentials unencrypted over the network; use https",
         ),
+        *(
+            (
+                {"schema.registry.url": f"{first},http://two:8081", "basic.auth.user.info": "a:b"},
+                "schema.registry.url sends credentials unencrypted over the network; use https",
+            )
+            for first in ("https://one:8081", "http://localhost:8081")
+        ),
         (
             {"schema.registry.url": "http://one:8081", "schema.registry.ssl.truststore.location": "/ca.pem"},
             "No URL of schema.registry.url is https, so this has no effect: schema.registry.ssl.truststore.location",

@@ -145,6 +145,8 @@ def test_settings_that_exclude_each_other(first: str, second: str) -> None:
 
 def test_a_key_requires_its_certificate_and_a_certificate_its_key() -> None:
     assert "without its certificate" in error({"security.protocol": "SSL", "ssl.keystore.key": "hunter2"})
+    message = error({"security.protocol": "SSL", "ssl.key.location": "/k.pem"})
+    assert "kafka.ssl.key.location is a private key without its certificate" in message
     chain = "ssl.keystore.certificate.chain"
     assert "without its private key" in error({"security.protocol": "SSL", chain: "-----BEGIN CERTIFICATE-----"})
 
@@ -246,8 +248,16 @@ def test_the_error_about_a_missing_mechanism_names_those_of_the_login_module() -
             "kafka.sasl.jaas.config and kafka.sasl.username exclude each other",
         ),
         (
+            {"sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{PLAIN_MODULE} required;", "sasl.password": "hunter2"},
+            "kafka.sasl.jaas.config and kafka.sasl.password exclude each other",
+        ),
+        (
             {"sasl.mechanism": "PLAIN", "sasl.jaas.config": "com.example.MyModule required;"},
             "'com.example.MyModule' is not supported; use one of org.apache.kafka",
+        ),
+        *(
+            ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": "com.example.MyModule required;"}, module)
+            for module in (PLAIN_MODULE, SCRAM_MODULE, OAUTH_MODULE)
         ),
         ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": "hunter2 required;"}, "login module is not supported"),
         (
@@ -336,8 +346,9 @@ def test_an_unsigned_token_for_tests() -> None:
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.jaas.config": (
-            f'{OAUTH_MODULE} required unsecuredLoginStringClaim_sub="alice" unsecuredLoginNumberClaim_n="1.5" '
-            'unsecuredLoginListClaim_scope="|a|b" unsecuredLoginLifetimeSeconds="60" unsecuredLoginExtension_x="y";'
+            f'{OAUTH_MODULE} required scope="s" unsecuredLoginStringClaim_sub="alice" '
+            'unsecuredLoginNumberClaim_n="1.5" unsecuredLoginListClaim_scope="|a|b" '
+            'unsecuredLoginLifetimeSeconds="60" unsecuredLoginExtension_x="y";'
         ),
     }
     security, warnings = parse(params)
@@ -364,6 +375,7 @@ def test_an_unsigned_token_for_tests() -> None:
         ("", {TOKEN_URL: "https://me:hunter2@idp/token"}, None, "not a valid URL"),
         ('extension_auth="x"', {}, "m:f", "extension name 'auth'"),
         ('extension_a1="x"', {}, "m:f", "extension name 'a1'"),
+        ('extension_a="x" extension_a1="x"', {}, "m:f", "extension name 'a1'"),
         (r'extension_a="\001"', {}, "m:f", "printable ASCII"),
         ("", {"sasl.oauthbearer.extensions": "hunter2"}, "m:f", "key=value"),
         ("", {"sasl.oauthbearer.extensions": "a1=x"}, "m:f", "kafka.sasl.oauthbearer.extensions: the SASL"),

@@ -14,7 +14,7 @@ from pyspark_kafka_direct.options.config_option import SOURCE_APIS, ConfigSource
 from pyspark_kafka_direct.options.option_parser import OPTION_TABLE
 from pyspark_kafka_direct.options.read_options import parse_batch_options
 from pyspark_kafka_direct.options.settings import ConnectionSettings, ProducerSettings, WriteSettings
-from pyspark_kafka_direct.options.sink_options import parse_sink_options
+from pyspark_kafka_direct.options.sink_options import parse_sink_options, parse_write_arguments
 from pyspark_kafka_direct.options.sink_payloads import SinkPayloads
 
 EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "shop"}
@@ -333,6 +333,12 @@ def test_no_option_at_all_has_arrived() -> None:
 def test_hints_about_formats_prefer_values_to_keys() -> None:
     (warning,) = parse_sink_options({"kafka.bootstrap.servers": "b:1", "format": "json"}, streaming=False).warnings
     assert warning.endswith("did you mean 'valueFormat'?")
+
+
+def test_write_arrow_does_not_have_the_options_of_batches() -> None:
+    given = {"bootstrap.servers": "b:1", "jobId": "j", "stampBatch": "true"}
+    with pytest.raises(OptionError, match="write_arrow does not have jobId, stampBatch, which the sink"):
+        parse_write_arguments(given, "t", in_transaction=False)
 
 
 def test_a_read_ignores_them() -> None:

@@ -59,6 +59,7 @@ def test_options_that_contradict_each_other(options: dict[str, str], message: st
 def test_where_the_schema_is_from(options: dict[str, str], auto_register: bool, use_latest: bool, framing: str) -> None:
     payloads = parse(valueFormat="avro", **REGISTRY, **options).payloads
     assert payloads.sides_with_types == {"value"}
+    assert parse(keyFormat="avro", valueFormat="avro", **REGISTRY).payloads.sides_with_types == {"key", "value"}
     assert (payloads.auto_register, payloads.use_latest) == (auto_register, use_latest)
     assert payloads.sides[0].framing == framing
 
@@ -96,7 +97,10 @@ NEEDS_IDS = "schema ids, which JSON has with keyFraming=confluent or header; set
             "valueSubject, auto.register.schemas need a registry; set schema.registry.url, or remove them. "
             "valueFraming=confluent needs a registry, which has the id; set schema.registry.url, or remove it",
         ),
-        ({**REGISTRY, "auto.register.schemas": "true"}, "auto.register.schemas needs Avro, Protobuf, or JSON with sch"),
+        *(
+            ({**REGISTRY, name: "true"}, f"{name} needs Avro, Protobuf, or JSON with sch")
+            for name in ("auto.register.schemas", "use.latest.version")
+        ),
         ({**AVRO, "valueSchemaId": "7"}, "the option valueSchemaId cannot be used here: a write has the id from a reg"),
     ],
 )
@@ -117,6 +121,15 @@ def test_a_version_that_is_not_written_with_is_warned_of(others: dict[str, str])
     parsed = parse(valueFormat="avro", valueSchemaVersion="3", **REGISTRY, **others)
     message = "the option valueSchemaVersion is ignored: the schema is not that of a version of the subject"
     assert parsed.warnings == (message,)
+
+
+def test_the_versions_of_both_sides_that_are_not_written_with_are_warned_of() -> None:
+    given = {"keyFormat": "avro", "keySchemaVersion": "2", "valueFormat": "avro", "valueSchemaVersion": "3"}
+    parsed = parse(**given, **REGISTRY, **{"auto.register.schemas": "true"})
+    assert [warning.split(" is ignored")[0] for warning in parsed.warnings] == [
+        "the option keySchemaVersion",
+        "the option valueSchemaVersion",
+    ]
 
 
 @pytest.mark.parametrize("others", [{}, {"keyFormat": "avro", "keySchema": SCHEMA}])
@@ -146,6 +159,10 @@ def test_json_is_written_with_ids_if_the_framing_says_so(framing: str) -> None:
             "Schema. Set it to a JSON Schema",
         ),
         ({"valueFraming": "confluent", **REGISTRY, "use.latest.version": "false"}, "use.latest.version needs valueS"),
+        (
+            {"keyFormat": "avro", "valueFraming": "confluent", **REGISTRY, "use.latest.version": "false"},
+            "use.latest.version needs valueSchema with valueFormat=json",
+        ),
     ],
 )
 def test_json_with_ids_that_cannot_be_written(options: dict[str, str], message: str) -> None:

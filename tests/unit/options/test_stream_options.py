@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from tests.positions import at_time
+from tests.positions import at_time, at_times
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, MAX_OFFSET, TopicPartition
@@ -81,12 +81,13 @@ def test_warnings_name_the_option_that_takes_precedence_over_a_committed_start()
     options = parse(startingOffsets="committed", commitGroupId="g", kafka_group_id="h")
     assert options.source.start_group_id == "g"
     assert options.warnings == ("the option kafka.group.id is ignored: commitGroupId takes precedence",)
-    options = parse(startingOffsets="committed", startingTimestamp="5", committedOffsetsFallback="latest")
-    assert options.source.start == at_time(5)
-    assert options.warnings == (
-        "the option committedOffsetsFallback is ignored: startingTimestamp takes precedence",
-        "the option startingOffsets is ignored: startingTimestamp takes precedence",
-    )
+    for name, value in (("startingTimestamp", "5"), ("startingOffsetsByTimestamp", '{"t":{"0":5}}')):
+        options = parse(startingOffsets="committed", committedOffsetsFallback="latest", **{name: value})
+        assert options.source.start == (at_time(5) if value == "5" else at_times({TopicPartition("t", 0): 5}))
+        assert [warning for warning in options.warnings if "1970" not in warning] == [
+            f"the option committedOffsetsFallback is ignored: {name} takes precedence",
+            f"the option startingOffsets is ignored: {name} takes precedence",
+        ]
 
 
 @pytest.mark.parametrize("others", [{}, {"commitGroupId": "g"}])

@@ -174,6 +174,10 @@ def test_kerberos_is_the_default_with_the_keytab_of_the_application_or_the_ticke
     servers = {"spark.kafka.clusters.main.auth.bootstrap.servers": "a:1"}
     servers |= {f"spark.kafka.clusters.main.{name.replace('_', '.')}": value for name, value in mechanism.items()}
     keytab = {"spark.kerberos.keytab": "/etc/my keys", "spark.kerberos.principal": "me/host@EXAMPLE.COM"}
+    before_spark_3 = {name.replace("kerberos", "yarn"): value for name, value in keytab.items()}
+    assert parse_token_clusters(servers | keytab, "app", []) == parse_token_clusters(
+        servers | before_spark_3, "app", []
+    )
     (config,) = parse_token_clusters(servers | keytab, "app", [])
     sasl = config.connection.security.sasl
     assert sasl is not None
@@ -242,10 +246,18 @@ def test_invalid_properties(settings: dict[str, str], message: str) -> None:
 def test_other_protocols_and_unknown_names_are_warnings_as_in_spark() -> None:
     warnings: list[str] = []
     names = {"auth.bootstrap.servers": "a:1", "security.protocol": "PLAINTEXT", "auth.bootstrap.server": "a:1"}
-    properties = {f"spark.kafka.clusters.main.{name}": value for name, value in names.items()}
+    properties = {f"spark.kafka.clusters.main.{name}": value for name, value in {**names, "flavour": "x"}.items()}
     assert parse_token_clusters(properties, "app", warnings) == ()
     assert any("security.protocol is PLAINTEXT" in warning for warning in warnings)
     assert any("did you mean 'auth.bootstrap.servers'?" in warning for warning in warnings)
+    assert any("flavour is unknown, and ignored" in warning for warning in warnings)
+
+
+def test_each_warning_about_the_settings_of_a_client_is_returned() -> None:
+    warnings: list[str] = []
+    given = {**LOGIN, "auth.bootstrap.servers": "a:1", "kafka.flavour": "x", "kafka.colour": "y"}
+    parse_token_clusters({f"spark.kafka.clusters.main.{name}": each for name, each in given.items()}, "app", warnings)
+    assert [any(f"{name} is unknown" in each for each in warnings) for name in ("flavour", "colour")] == [True, True]
 
 
 def test_tokens_can_be_switched_off() -> None:
@@ -265,7 +277,10 @@ def test_two_clusters() -> None:
 def test_a_login_below_the_cluster_without_the_prefix_kafka_is_named_in_the_error() -> None:
     with pytest.raises(OptionError) as caught:
         clusters(
-            auth_bootstrap_servers="a:1", sasl_mechanism="PLAIN", kafka_sasl_jaas_config=f"{PLAIN_MODULE} required;"
+            auth_bootstrap_servers="a:1",
+            flavour="x",
+            sasl_mechanism="PLAIN",
+            kafka_sasl_jaas_config=f"{PLAIN_MODULE} required;",
         )
     assert "main: sasl.mechanism is missing" in caught.value.message
     assert "main.sasl.mechanism is unknown, and ignored; did you mean 'kafka.sasl.mechanism'?" in caught.value.message
@@ -300,11 +315,16 @@ def test_secrets_that_sparks_ui_shows_are_warned_of() -> None:
     key = "-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----"
     settings = {"auth.bootstrap.servers": "a:1", "security.protocol": "SSL", "kafka.ssl.keystore.type": "PEM"}
     settings |= {"kafka.ssl.keystore.key": key, "kafka.ssl.keystore.certificate.chain": "-----BEGIN CERTIFICATE-----"}
+    settings["kafka.sasl.oauthbearer.assertion.private.key.pem"] = key
     properties = {f"spark.kafka.clusters.main.{name}": value for name, value in settings.items()}
-    warnings: list[str] = []
-    parse_token_clusters(properties, "app", warnings)
-    (warning,) = warnings
-    assert "main.kafka.ssl.keystore.key is shown by Spark's UI and event log" in warning
-    assert "spark.redaction.regex" in warning
-    parse_token_clusters(properties | {"spark.redaction.regex": "(?i)password|keystore[.]key"}, "app", warnings)
-    assert len(warnings) == 1
+
+    def shown(**more: str) -> list[str]:
+        warnings: list[str] = []
+        parse_token_clusters(properties | more, "app", warnings)
+        return [warning for warning in warnings if "is shown by Spark's UI and event log" in warning]
+
+    of_key, of_assertion = shown()
+    assert "main.kafka.ssl.keystore.key is shown" in of_key
+    assert "main.kafka.sasl.oauthbearer.assertion.private.key.pem is shown" in of_assertion
+    assert "spark.redaction.regex" in of_key
+    assert shown(**{"spark.redaction.regex": "(?i)password|keystore[.]key"}) == []

@@ -95,6 +95,7 @@ def test_constructs_python_writes_differently(pattern: str, matching: str, other
         ("\\0", "0' is malformed or not supported", 0),
         ("\\p{IsGreek}", "the property 'IsGreek' is not supported", 0),
         ("(?i)\\p{Lower}", "between Java versions", 4),
+        ("(?i)\\p{javaUpperCase}", "between Java versions", 4),
         ("(?x)a", "'\\(\\?x' is malformed or not supported", 0),
         ("(?P<n>a)", "not supported", 0),
         ("\\Ga", "not supported", 0),

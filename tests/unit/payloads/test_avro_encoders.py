@@ -17,7 +17,14 @@ from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.payloads.avro.derived_schema import derived_schema
 from pyspark_kafka_direct.payloads.avro.encoder_program import AvroEncoderSettings, compile_encoder
 from pyspark_kafka_direct.payloads.avro.schema import AvroSchema
-from pyspark_kafka_direct.payloads.column_encoder import ColumnEncoder, InvalidRowError, check_encodable, encode_all
+from pyspark_kafka_direct.payloads.column_encoder import (
+    ColumnEncoder,
+    InvalidRowError,
+    SchemaMismatchError,
+    check_encodable,
+    encodable_type,
+    encode_all,
+)
 from pyspark_kafka_direct.payloads.encoded_values import AvroEncoder, InvalidReason, InvalidValueError, PayloadEncoding
 from pyspark_kafka_direct.payloads.json.json_types import encodable
 
@@ -241,6 +248,11 @@ def test_a_value_is_not_written_to_two_fields_whose_names_differ_in_case() -> No
         (record(field({"type": "map", "values": "int"})), pa.struct({"v": pa.map_(pa.int32(), pa.int32())}), "value.v"),
         (record(field(["int", "string"])), pa.struct({"v": pa.struct({"x": pa.int32()})}), "value.v is struct"),
         (
+            record(field(["int", "string"])),
+            pa.struct({"v": pa.struct({"member0": pa.int32(), "x": pa.string()})}),
+            "value.v is struct",
+        ),
+        (
             record(field({"type": "long", "logicalType": "timestamp-nanos"})),
             pa.struct({"v": pa.timestamp("us", "UTC")}),
             r"value.v is timestamp\[us, tz=UTC\], which is not written as long \(timestamp-nanos\)",
@@ -282,6 +294,13 @@ def test_a_value_that_the_schema_does_not_allow(
     with pytest.raises(InvalidValueError) as raised:
         encoder.encode(rows)
     assert (raised.value.row, raised.value.node, raised.value.reason) == (1, node, reason)
+
+
+def test_a_type_that_is_a_struct_only_in_arrow_is_not_written() -> None:
+    parts = [pa.field("srid", pa.int32(), metadata={"geometry": "true"}), pa.field("wkb", pa.binary())]
+    data_type = pa.struct({"a": pa.struct({"x": pa.int32()}), "b": pa.struct(parts)})
+    with pytest.raises(SchemaMismatchError, match=r"value\.b is geometry, .* convert it with st_asbinary"):
+        encodable_type(data_type, "Avro")
 
 
 def test_an_error_has_the_path_of_the_value() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.payloads.avro_data import arrow_fields, decode, encode, malformed, parse, read, spark_value
 
 from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
-from pyspark_kafka_direct.payloads.avro.avro_values import MESSAGES, Reason
+from pyspark_kafka_direct.payloads.avro.avro_values import MESSAGES, Reason, check_avro_fields
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.payloads.avro.spark_types import spark_ddl
 from pyspark_kafka_direct.payloads.avro.wanted_fields import check_wanted
@@ -37,6 +37,11 @@ EVOLUTIONS = {
     "reordered": (record(("a", "int"), ("b", "string")), record(("b", "string"), ("a", "int")), {"a": 1, "b": "x"}),
     "removed": (record(("a", "int"), ("b", "string")), record(("b", "string")), {"a": 1, "b": "x"}),
     "alias": (record(("a", "int")), record(("b", "int", {"aliases": ["z", "a"]})), {"a": 7}),
+    "aliases of two fields": (
+        record(("a", "int"), ("b", "int")),
+        record(("c", "int", {"aliases": ["a"]}), ("d", "int", {"aliases": ["b"]})),
+        {"a": 7, "b": 8},
+    ),
     "defaults": (
         record(("a", "int")),
         record(
@@ -236,6 +241,14 @@ def test_unions_have_spark_types() -> None:
     ]
 
 
+def test_an_alias_selects_the_branch_of_a_union() -> None:
+    other, renamed = ({**record(("x", "int"), ("y", "int"), name=name), "aliases": [alias]} for name, alias in
+                      (("Q", "O"), ("R2", "P")))  # fmt: skip
+    writer, reader = record(("u", POINT)), record(("u", ["null", other, renamed]))
+    decoded = decode(writer, [encode(writer, {"u": {"x": 1, "y": 2}})], reader)
+    assert decoded.values.to_pylist() == [{"u": {"member0": None, "member1": {"x": 1, "y": 2}}}]
+
+
 def test_members_that_are_not_wanted_are_skipped() -> None:
     schema = record(("d", ["string", "int"]))
     fields = pa.schema({"d": pa.struct({"member1": pa.int32()})})
@@ -257,12 +270,21 @@ def test_a_wanted_field_that_the_schema_lacks_is_null() -> None:
         ({"p": pa.struct({"x": pa.bool_()})}, "'p.x' is int"),
         ({"p": pa.int32()}, "'p' is P"),
         ({"l": pa.list_(pa.string())}, "'l.element' is int"),
+        ({"u": pa.struct({"member0": pa.int32(), "member1": pa.bool_()})}, "'u.member1' is string"),
     ],
 )
 def test_wanted_types_that_cannot_be_read(fields: dict[str, pa.DataType], message: str) -> None:
-    schema = parse(record(("a", "int"), ("p", POINT), ("l", {"type": "array", "items": "int"})))
+    schema = parse(
+        record(("a", "int"), ("p", POINT), ("l", {"type": "array", "items": "int"}), ("u", ["int", "string"]))
+    )
     with pytest.raises(AvroSchemaError, match=message):
         check_wanted(schema, pa.schema(fields))
+
+
+def test_each_child_of_a_wanted_field_has_a_type_of_avro() -> None:
+    fields = pa.schema({"s": pa.struct({"a": pa.int32(), "b": pa.uint8()})})
+    with pytest.raises(ValueError, match=r"field 's\.b' has the type uint8, which is not decoded from Avro"):
+        check_avro_fields(fields)
 
 
 @pytest.mark.parametrize(

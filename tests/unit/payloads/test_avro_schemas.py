@@ -36,6 +36,7 @@ def fields(*types: Any) -> dict[str, Any]:
         ('{"type":"array"}', "'items' is missing"),
         ('{"type":"enum","name":"E","symbols":["A","A"]}', "a symbol twice"),
         ('{"type":"enum","name":"E","symbols":["A"],"default":"B"}', "none of its symbols"),
+        ('{"type":"enum","name":"E","symbols":["A","1"]}', "no symbol of an enum"),
         ('{"type":"fixed","name":"F","size":-1}', "the size of a fixed type"),
         ('{"type":"record","name":"1","fields":[]}', "no name of a type"),
         ('{"type":"record","name":"R","fields":[{"name":"a`b","type":"int"}]}', "no name of a field"),

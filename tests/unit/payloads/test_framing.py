@@ -242,6 +242,12 @@ def test_the_index_of_the_first_message_is_one_byte() -> None:
     assert messages(found, values) == [((7, (0,)), b"data"), ((8, (0,)), b"")]
 
 
+def test_a_message_behind_an_id_of_another_length() -> None:
+    values = column(framed(7, b"\0data"), with_guid(data=b"\2\2data"))
+    found = split_message_indexes(split_ids(values))
+    assert messages(found, values) == [((7, (0,)), b"data"), ((str(GUID), (1,)), b"data")]
+
+
 def test_message_indexes() -> None:
     values = column(
         framed(7, b"\0data"),

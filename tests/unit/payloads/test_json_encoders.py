@@ -27,6 +27,12 @@ def texts(encoded: pa.BinaryArray) -> list[str | None]:
     return [None if value is None else value.decode() for value in encoded.to_pylist()]
 
 
+def test_each_column_has_its_time_zone() -> None:
+    columns = [pa.array([0], pa.timestamp("us", zone)) for zone in (NEW_YORK, "Asia/Tokyo")]
+    encoded = texts(encode_json(pa.StructArray.from_arrays(columns, ["a", "b"])))
+    assert encoded == ['{"a":"1969-12-31T19:00:00.000-05:00","b":"1970-01-01T09:00:00.000+09:00"}']
+
+
 @pytest.mark.parametrize(
     ("data_type", "value", "text"),
     [

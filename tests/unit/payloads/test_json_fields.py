@@ -80,6 +80,11 @@ def type_of(schema: Any, **definitions: Any) -> str:
         ({"allOf": [{"type": "number"}, INTEGER]}, "bigint"),
         ({"allOf": [{"type": ["integer", "string"]}, {"type": ["number", "null"]}]}, "bigint"),
         ({"allOf": [STRING, INTEGER]}, "string"),
+        ({"allOf": [{"type": "integer", "format": "x"}, {"connect.type": "int32"}]}, "int"),
+        ({"allOf": [{"type": "number", "format": "x"}, {"connect.type": "float32"}]}, "float"),
+        ({"allOf": [{"type": "string", "format": "x"}, {"format": "date"}]}, "date"),
+        ({"allOf": [{"type": "object"}, {"patternProperties": {"^a": INTEGER}}]}, "map<string,bigint>"),
+        ({"allOf": [{"description": "x"}, {"enum": [1]}]}, "bigint"),
         # Arrays
         ({"type": "array", "items": INTEGER}, "array<bigint>"),
         ({"type": "array"}, "array<string>"),

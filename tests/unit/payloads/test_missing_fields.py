@@ -65,6 +65,19 @@ def test_a_misspelt_name_is_reported_once(side: str, warnings: Callable[[], list
     assert warnings() == [text]
 
 
+def test_a_misspelt_name_of_a_later_value_and_of_both_sides(warnings: Callable[[], list[str]]) -> None:
+    read(decoder(), {"id": 1}, {"id": 1, "carier": "UA"})
+    missing = "s: no value has the field 'carrier', so it is null; did you mean 'carier'?"
+    assert warnings() == [f"flights, value{missing}"]
+    settings = PayloadSettings(SidePayload("key", "json"), SidePayload("value", "json"))
+    decode = PayloadDecoder(settings, ["key", "value"], pa.schema({"key": ROW, "value": ROW}))
+    data = [json.dumps({**WHOLE, "carrier": None, "Carier": 1}).replace('"carrier": null, ', "").encode()]
+    batch = pa.RecordBatch.from_pydict({"key": data, "value": data}, arrow_schema(["key", "value"]))
+    list(decode.decode([batch], TOPIC))
+    missing = missing.replace("carier", "Carier")
+    assert warnings() == [f"flights, key{missing}", f"flights, value{missing}"]
+
+
 def test_fields_of_structs(warnings: Callable[[], list[str]]) -> None:
     read(decoder(), {**WHOLE, "at": {"City": "Ulm"}}, {**WHOLE, "at": None})
     assert warnings() == ["flights, values: no value has the field 'at.city', so it is null; did you mean 'City'?"]

@@ -178,6 +178,11 @@ ONEOF = proto3("oneof o { int32 a = 1; string b = 2; } int32 v = 3;")
             "the struct lacks value.id, which the message test.two.Legacy requires",
         ),
         (
+            "message M { optional int32 v = 1; required int32 w = 2; }",
+            pa.struct({"v": pa.int32()}),
+            "the struct lacks value.w, which the message M requires",
+        ),
+        (
             "message M { required group G = 1 { optional int32 x = 1; } optional int32 v = 2; }",
             pa.struct({"v": pa.int32()}),
             "value.g is a group, which is not written, but required by the message M",

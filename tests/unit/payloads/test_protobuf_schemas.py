@@ -229,6 +229,8 @@ def test_types_that_spark_lacks_are_rejected() -> None:
         ddl("message Empty { extensions 1 to 5; reserved 7; }")
     with pytest.raises(ProtobufSchemaError, match="the message type M has no fields but groups, which are not decoded"):
         ddl("message M { optional group G = 1 { optional int32 x = 1; } }")
+    with pytest.raises(ProtobufSchemaError, match="the message type M has no fields but groups, which are not decoded"):
+        ddl("message M { optional E e = 1; optional group G = 2 { optional int32 x = 1; } } message E { }", "M")
     with pytest.raises(ProtobufSchemaError, match="the schema has no message type Other; it has M"):
         ddl("message M { optional int32 x = 1; }", "Other")
     with pytest.raises(ProtobufSchemaError, match="the schema has no message type"):

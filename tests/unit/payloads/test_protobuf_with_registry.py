@@ -108,12 +108,16 @@ def test_several_schemas_and_messages(registry: FakeRegistry) -> None:
 
 
 def test_references_are_imports(registry: FakeRegistry) -> None:
-    registry.add("other", 'syntax = "proto3"; message Other { int32 x = 1; }', schemaType="PROTOBUF")
-    references = [{"name": "other.proto", "subject": "other", "version": 1}]
-    text = 'syntax = "proto3"; import "other.proto"; message M { Other other = 1; }'
+    for name in ("First", "Other"):
+        registry.add(name, f'syntax = "proto3"; message {name} {{ int32 x = 1; }}', schemaType="PROTOBUF")
+    references = [{"name": f"{name}.proto", "subject": name, "version": 1} for name in ("First", "Other")]
+    text = (
+        'syntax = "proto3"; import "First.proto"; import "Other.proto"; message M { Other other = 1; First first = 2; }'
+    )
     schema_id = registry.add("m-value", text, schemaType="PROTOBUF", references=references)
     found = fetch_id(settings_of(registry), schema_id, "the plan", SidePayload("value", "protobuf", message="M"))
-    assert parse_protobuf_schema(found.text, found.references).message("M").fields[0].type_name == "Other"
+    fields = parse_protobuf_schema(found.text, found.references).message("M").fields
+    assert [field.type_name for field in fields] == ["Other", "First"]
     with pytest.raises(SchemaError, match="cannot be used: the schema has no message type N; it has M"):
         fetch_version(settings_of(registry), "m-value", SidePayload("value", "protobuf", message="N"))
 

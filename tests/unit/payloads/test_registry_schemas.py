@@ -16,7 +16,7 @@ from pyspark_kafka_direct.payloads.avro.registry_schemas import RegistrySchemas,
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.payloads.latest_schemas import fetch_id, fetch_version
 from pyspark_kafka_direct.payloads.payload_format import payload_format
-from pyspark_kafka_direct.payloads.writer_schemas import WriterSchemaError
+from pyspark_kafka_direct.payloads.writer_schemas import WriterSchemaError, most_frequent_first
 
 if TYPE_CHECKING:
     from tests.fake_registry import FakeRegistry
@@ -93,16 +93,23 @@ def test_a_writer_with_new_fields_fails_the_query_that_should_restart(registry: 
     settings = settings_of(registry)
     source = f"version 1 of orders-value, schema id {old_id}"
     new_id = registry.add("orders-value", NEW)
+    assert registry.add("returns-value", NEW) == new_id
     assert RegistrySchemas(settings).writer_schema(new_id).text == NEW
     schemas = RegistrySchemas(settings, parse_avro_schema(OLD), source)
     assert schemas.writer_schema(old_id).text == OLD
     with pytest.raises(SchemaError) as caught:
         schemas.writer_schema(new_id)
     assert caught.value.message == (
-        f"The schema of the writer (schema id {new_id}, version 2 of orders-value) has fields that the schema of the "
-        f"query (version 1 of orders-value, schema id {old_id}) lacks: name. To read them, start the query again with "
-        "a new load(). To ignore them, set schemaEvolutionMode=none."
+        f"The schema of the writer (schema id {new_id}, version 2 of orders-value, version 1 of returns-value) has "
+        f"fields that the schema of the query (version 1 of orders-value, schema id {old_id}) lacks: name. To read "
+        "them, start the query again with a new load(). To ignore them, set schemaEvolutionMode=none."
     )
+
+
+def test_a_new_schema_of_many_records_is_requested_before_one_of_few() -> None:
+    writers = pa.array([1, 2, 2, 0], pa.int32())
+    assert [*most_frequent_first(writers, ["a", "b", "c"], {"a"})] == [2, 0, 1]
+    assert [*most_frequent_first(writers, ["a", "b", "c"], {"a", "b", "c"})] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("count", "shown"), [(5, "a0, a1, a2, a3, a4. To"), (6, "a0, a1, a2, a3, a4, .... To")])

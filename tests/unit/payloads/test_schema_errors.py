@@ -204,6 +204,25 @@ def test_a_symbol_that_only_the_writer_has(registry: FakeRegistry) -> None:
     assert "field c: the enum has no symbol BLUE and no default" in blue["message"]
 
 
+def test_each_part_of_a_schema_that_does_not_fit_is_named(registry: FakeRegistry, topic: Topic) -> None:
+    lacking = registry.add("orders-value", json.dumps(record(other="int")))
+    (error,) = topic.errors(framed(lacking, b"\2"))
+    assert error is not None
+    assert "field id, name is missing and has no default" in error["message"]
+    enum = {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}
+    reader = record(c={**enum, "symbols": ["RED"]}, id="long")
+    topic.settings = topic.settings.with_side(replace(topic.settings.value, schema=json.dumps(reader)))
+    topic.row = pa.struct({"c": pa.string(), "id": pa.int64()})
+    new = registry.add("orders-value", json.dumps(record(c=enum, id=["null", "long"])))
+    fine, *errors = topic.errors(framed(new, b"\0\2\2"), framed(new, b"\2\2\2"), framed(new, b"\0\0"))
+    assert fine is None
+    for error in errors:
+        assert error is not None
+        assert error["stage"] == "schema"
+        assert "use a type as which the field can be read" in error["message"]
+        assert "add the symbol or a default to the enum" in error["message"]
+
+
 def test_a_field_that_is_not_read_makes_no_schema_unusable(topic: Topic, registry: FakeRegistry) -> None:
     lacking = registry.add("orders-value", json.dumps(record(id="long")))
     topic.row = pa.struct({"id": pa.int64()})
@@ -273,6 +292,9 @@ def test_a_record_whose_key_and_value_are_malformed(topic: Topic, caplog: pytest
     assert decoder.take_schema_errors() == {ONE: 3}
     lines = [each.getMessage() for each in caplog.records]
     assert [line.split(",")[1].split(":")[0] for line in lines] == [" keys", " values"]
+    list(decoder.decode([batch(decoder, key=[BARE], value=[framed(77, b"")])], ONE))
+    assert not decoder.take_malformed()
+    assert decoder.take_schema_errors() == {ONE: 1}
     for number in (0, 1, 3):
         error = topic.failure(values[number], keys=[keys[number]])
         assert isinstance(error, PayloadSchemaError)
@@ -328,6 +350,20 @@ def test_a_topic_with_another_format(caplog: pytest.LogCaptureFixture) -> None:
     assert "(all that were read: check whether the format fits the topic)" in caplog.text
 
 
+def test_malformed_records_of_each_partition_are_logged_unless_each_column_shows_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = PayloadSettings(SidePayload("key", "json"), SidePayload("value", "json"))
+    shows, hides = pa.struct({"id": pa.int64(), "_corrupt_record": pa.string()}), pa.struct({"id": pa.int64()})
+    for value, lines in ((hides, ["orders-0: 1", "orders-1: 1"]), (shows, [])):
+        decoder = PayloadDecoder(settings, ("key", "value"), pa.schema({"key": shows, "value": value}))
+        for partition in (ONE, TWO):
+            list(decoder.decode([batch(decoder, key=[b"{", b"{}"], value=[b"{}", b"{}"])], partition))
+        caplog.clear()
+        decoder.take_malformed()
+        assert [each.getMessage()[:11] for each in caplog.records] == lines
+
+
 def test_fingerprints(caplog: pytest.LogCaptureFixture) -> None:
     settings = PayloadSettings(
         value=SidePayload("value", "avro", schema=json.dumps(READER), framing="single-object"), mode="FAILFAST"
@@ -368,6 +404,16 @@ def test_names_of_a_schema_do_not_break_a_line_of_the_log(caplog: pytest.LogCapt
     errors.log("were dropped")
     (line,) = [each.getMessage() for each in caplog.records]
     assert "field a\\nb. change\\rit" in line
+
+
+def test_the_growth_of_each_schema_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    errors = SchemaErrors()
+    reasons = pa.array(["field a", "field b"]).dictionary_encode()
+    errors.add("t", MalformedValues(reasons, pa.array([0, 0], pa.int32()), None, pa.array(["change a", "change b"])))
+    errors.log_growth("were dropped")
+    lines = [each.getMessage() for each in caplog.records]
+    assert len(lines) == 2
+    assert {line.rpartition(". ")[2] for line in lines} == {"change a.", "change b."}
 
 
 class Broken:

@@ -106,9 +106,10 @@ def test_versions_of_a_subject(registry: FakeRegistry) -> None:
 
 
 def test_a_schema_is_registered_and_looked_up(registry: FakeRegistry) -> None:
-    reference = SchemaReference("other.proto", "other", 1)
-    schema = Schema("message A {}", "PROTOBUF", (reference,))
-    registry.add("other", "message B {}", schemaType="PROTOBUF")
+    references = tuple(SchemaReference(f"{name}.proto", name, 1) for name in ("one", "two"))
+    schema = Schema("message A {}", "PROTOBUF", references)
+    for name in ("one", "two"):
+        registry.add(name, f"message {name} {{}}", schemaType="PROTOBUF")
     writer = client(registry)
     with pytest.raises(SchemaNotFoundError, match=r"Subject 't-value': the registry localhost:.* does not have it"):
         writer.look_up("t-value", schema)
@@ -116,6 +117,17 @@ def test_a_schema_is_registered_and_looked_up(registry: FakeRegistry) -> None:
     assert writer.register("t-value", schema) == schema_id
     found = writer.look_up("t-value", schema)
     assert (found.schema_id, found.version, found.schema) == (schema_id, 1, schema)
+
+
+@pytest.mark.parametrize("entry", [7, {"subject": "b"}, {"subject": 5, "version": 2}])
+def test_the_versions_of_a_schema(registry: FakeRegistry, entry: Any) -> None:
+    versions = [{"subject": "a", "version": 1}, entry, {"subject": "c", "version": 3}]
+    registry.fault = lambda _: Reply(content=versions)
+    if entry == 7:
+        with pytest.raises(SchemaRegistryError, match="without versions"):
+            client(registry).versions_of_id(5)
+    else:
+        assert client(registry).versions_of_id(5) == [("a", 1), ("c", 3)]
 
 
 def test_references_are_resolved_once_and_before_their_users(registry: FakeRegistry) -> None:
@@ -394,6 +406,21 @@ def test_the_cache_is_bounded(registry: FakeRegistry) -> None:
     assert len(registry.requests) == requests
     reader.schema_by_id(1)  # was used first, so it was removed
     assert len(registry.requests) == requests + 1
+
+
+def test_each_reference_counts_for_the_size_of_the_cache(registry: FakeRegistry) -> None:
+    text = json.dumps("x" * (7 << 20))
+    references = [{"name": name, "subject": name, "version": 1} for name in ("a", "b")]
+
+    def respond(request: Request) -> Reply:
+        is_by_id = request.path.startswith("/schemas/ids/")
+        return Reply(content={"schema": LONG, "references": references} if is_by_id else {"schema": text})
+
+    registry.fault = respond
+    reader = client(registry)
+    for schema_id in (*range(1, 7), 1):  # six times 14 MiB is more than the cache has
+        reader.schema_by_id(schema_id)
+    assert registry.paths.count("GET /schemas/ids/1") == 2
 
 
 def test_the_cache_is_bounded_by_the_size_of_its_values(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema
 from pyspark_kafka_direct.errors import (
@@ -62,7 +62,8 @@ def without_timeout(payloads: PayloadSettings) -> PayloadSettings:
 
 
 def columns(comment: str) -> StructType:
-    return StructType([StructField("value", StructType(), metadata={"comment": comment})])
+    value = StructField("value", StructType(), metadata={"comment": comment})
+    return StructType([StructField("key", BinaryType()), value])
 
 
 def test_an_application_plans_queries_while_the_registry_is_down(

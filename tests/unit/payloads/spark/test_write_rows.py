@@ -209,6 +209,9 @@ def test_a_row_has_only_the_schema_id_that_it_is_written_with() -> None:
     assert [each or [] for each in headers_with(value=JsonEncoderSettings(b"\0\0\0\0\7"))] == others[1:]
     without_key_id = [[each for each in row or [] if each != key_id] for row in rows_in.column(1)[1:].to_pylist()]
     assert [each or [] for each in headers_with(key=JsonEncoderSettings())] == without_key_id
+    without_ids = [[each for each in row if each != key_id] for row in others[1:]]
+    of_both: dict[str, EncoderSettings] = {side: JsonEncoderSettings() for side in ("key", "value")}
+    assert [each or [] for each in headers_with(**of_both)] == without_ids
     assert headers_with() == rows_in.column(1)[1:].to_pylist()  # the original bytes, whose schema is that of the ids
 
 
