@@ -113,11 +113,14 @@ def test_a_stop_that_failed_is_retried_at_the_next_signal(caplog: pytest.LogCapt
     assert record.exc_info is not None
 
 
-def test_each_signal_stops_its_queries() -> None:
+@pytest.mark.parametrize(
+    ("order", "stopped"), [(SIGNALS, (["both"], ["both", "second"])), (SIGNALS[::-1], (["second", "both"],) * 2)]
+)
+def test_each_signal_stops_its_queries(order: tuple[signal.Signals, ...], stopped: tuple[list[str], list[str]]) -> None:
     stops: list[str] = []
     stop_at_signal(Query(stops, "both"), signals=SIGNALS)
     stop_at_signal(Query(stops, "second"), signals=SIGNALS[1:])
-    for number, expected in zip(SIGNALS, (["both"], ["both", "second"]), strict=True):
+    for number, expected in zip(order, stopped, strict=True):
         send(number)
         wait_for_stops()
         assert stops == expected

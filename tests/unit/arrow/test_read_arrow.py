@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pytest
 from pyspark_kafka_direct import MalformedPayloadError, OptionError, TopicNotFoundError, read_arrow
 from pyspark_kafka_direct.arrow.arrow_slice import ArrowSlice
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
+from pyspark_kafka_direct.options import option_messages
 from pyspark_kafka_direct.records import arrow_schema
 
 if TYPE_CHECKING:
@@ -162,6 +164,7 @@ def test_a_slice_cannot_be_pickled_or_copied(cluster: SliceCluster) -> None:
     [
         ({"topics": 5}, "topics must be a name, a list of names, a compiled pattern or a list of OffsetRange, got 5"),
         ({"topics": []}, r"topics must be a name.*got \[\]"),
+        ({"topics": [OffsetRange("t", 0, 0, 1), "t"]}, "topics must be a name.*'t'"),
         ({"topics": ["t,u"]}, "topics must be a name.*got .'t,u'"),
         ({"topics": ["t", ""]}, "topics must be a name.*got .'t', ''"),
         ({"topics": ["a b"]}, "topics: 'a b' is not a valid topic name"),
@@ -199,6 +202,19 @@ def test_params_are_a_dict_with_servers() -> None:
         read_arrow("t", "localhost:9092")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="failOnDataLoss is given twice"):
         read_arrow("t", {"failOnDataLoss": "true"}, failOnDataLoss="false")
+
+
+def test_each_parameter_without_effect_is_logged(cluster: SliceCluster, caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[tuple[Callable[..., object], tuple[str, str]]] = [
+        (cluster.read, ("linger.ms", "compression.type")),
+        (partial(cluster.write, "t", []), ("fetch.min.bytes", "fetch.max.wait.ms")),
+    ]
+    for call, names in calls:
+        option_messages.warn_once.cache_clear()
+        caplog.clear()
+        call(params=dict.fromkeys(names, "10"))
+        assert [sum(name in message for message in caplog.messages) for name in names] == [1, 1]
+        assert len(caplog.messages) == 2
 
 
 def test_a_missing_topic_is_an_error(cluster: SliceCluster) -> None:

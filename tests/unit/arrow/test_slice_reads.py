@@ -155,18 +155,19 @@ def test_losses_are_on_the_slice_and_logged(
 ) -> None:
     for tp in (T0, T1, U0):
         cluster.append_each(tp, 5)
-    cluster.delete_records(U0, 2)
+    for tp, offset in ((T0, 1), (U0, 2)):
+        cluster.delete_records(tp, offset)
     start = '{"t":{"0":0,"1":0},"u":{"0":0}}'
     found = cluster.read(BOTH, threads=threads, start=start, failOnDataLoss="false", columns=["offset"])
-    assert found.ranges[2] == OffsetRange("u", 0, 2, 5)
-    planned = SliceLoss("u", 0, "aged_out", 2)
-    assert [*found.losses] == [planned]
+    assert found.ranges == (OffsetRange("t", 0, 1, 5), OffsetRange("t", 1, 0, 5), OffsetRange("u", 0, 2, 5))
+    planned = [SliceLoss("t", 0, "aged_out", 1), SliceLoss("u", 0, "aged_out", 2)]
+    assert [*found.losses] == planned
     cluster.delete_records(T1, 3)
     for _ in range(2):
-        assert found.to_reader().read_all().num_rows == 10
-        assert [*found.losses] == [SliceLoss("t", 1, "aged_out", 3), planned]
-    assert [message for message in caplog.messages if "[0, 2) of u-0" in message]
-    assert [message for message in caplog.messages if "[0, 3) of t-1" in message]
+        assert found.to_reader().read_all().num_rows == 9
+        assert [*found.losses] == [planned[0], SliceLoss("t", 1, "aged_out", 3), planned[1]]
+    for lost in ("[0, 1) of t-0", "[0, 2) of u-0", "[0, 3) of t-1"):
+        assert [message for message in caplog.messages if lost in message]
 
 
 @pytest.mark.parametrize("threads", THREADS)

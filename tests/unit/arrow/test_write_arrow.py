@@ -277,18 +277,19 @@ def test_a_fenced_transaction(cluster: SliceCluster) -> None:
 
 def test_an_error_says_how_many_records_are_confirmed(cluster: SliceCluster) -> None:
     def failing() -> Iterator[pa.RecordBatch]:
-        yield from batches([b"x" * 1000] * 100)
+        partitions = pa.array([0, 1] * 100, pa.int32())
+        yield pa.record_batch({"value": [b"x" * 1000] * 200, "partition": partitions})
         raise KeyError("of the data")
 
     small = {"batch.size": "10000", "buffer.memory": "20000"}
     with pytest.raises(KeyError, match="of the data") as caught:
-        cluster.write("u", failing(), params=small)
+        cluster.write("t", failing(), params=small)
     [note] = caught.value.__notes__
     confirmed = int(note.partition(" ")[0])
-    assert 0 < confirmed <= len(values(cluster, "u"))
+    assert 100 < confirmed <= len(values(cluster)), "more than one partition has"
     assert "records are confirmed to be written" in note
     with pytest.raises(KeyError) as caught:
-        cluster.write("u", failing(), params={**small, "acks": "0"})
+        cluster.write("t", failing(), params={**small, "acks": "0"})
     assert re.match("0 records are confirmed to be written, and [1-9][0-9]* more may have", caught.value.__notes__[0])
 
 

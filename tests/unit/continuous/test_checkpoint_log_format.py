@@ -124,7 +124,7 @@ OFFSETS = '{"a":{"0":5}}'
         ),
         (entry_text("{", OFFSETS), InvalidOffsetsError, "here must have a JSON object, got '{'"),
         (entry_text("[]", OFFSETS), InvalidOffsetsError, "here must have a JSON object"),
-        (entry_text('{"conf":{"a":1}}', OFFSETS), InvalidOffsetsError, "here: conf must map names to strings"),
+        (entry_text('{"conf":{"x":"1","a":1}}', OFFSETS), InvalidOffsetsError, "here: conf must map names to strings"),
         (
             entry_text('{"batchTimestampMs":"x"}', OFFSETS),
             InvalidOffsetsError,

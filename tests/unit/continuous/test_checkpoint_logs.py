@@ -276,18 +276,18 @@ def test_a_deleted_entry() -> None:
 
 def test_old_epochs_are_purged() -> None:
     disk = FakeFileManager()
-    logs = open_logs_on(disk, retain=2)
+    logs = open_logs_on(disk, retain=3)
     logs.recover(None, at_ms=1)
     logs.commit_start(START, at_ms=1)
-    for epoch in range(1, 5):
+    for epoch in range(1, 6):
         logs.commit(epoch, START, at_ms=epoch)
         logs.purge(epoch)
     assert [each for each in disk.changes if each[0] == "-"] == ["-offsets/0", "-commits/0", "-offsets/1", "-commits/1"]
-    assert sorted(disk.files) == ["commits/2", "commits/3", "commits/4", "offsets/2", "offsets/3", "offsets/4"]
+    assert sorted(disk.files) == [f"{folder}/{epoch}" for folder in ("commits", "offsets") for epoch in range(2, 6)]
     again = open_logs_on(disk, retain=1)
     again.recover(None, at_ms=9)
-    again.purge(4)
-    assert sorted(disk.list_names("offsets")) == sorted(disk.list_names("commits")) == ["3", "4"]
+    again.purge(5)
+    assert sorted(disk.list_names("offsets")) == sorted(disk.list_names("commits")) == ["4", "5"]
 
 
 class FakeTransactions:

@@ -126,9 +126,8 @@ def by_task(*reports: EpochReport) -> dict[int, EpochReport]:
 class TestMergingReports:
     def test_reports_of_a_completed_epoch_are_merged(self) -> None:
         moved = {each: offset + 10 for each, offset in START_OFFSETS.items()}
-        assert merge_task_reports(3, TASKS, START_OFFSETS, {1: report(1), 0: report(0)}) == EpochResult(
-            3, moved, 40, 600, 2.5, rows_read=50
-        )
+        merged = merge_task_reports(3, TASKS, START_OFFSETS, by_task(report(0), report(1)))
+        assert merged == EpochResult(3, moved, 40, 600, 2.5, rows_read=50)
         assert list(merge_task_reports(3, TASKS, START_OFFSETS, {1: report(1), 0: report(0)}).offsets) == sorted(
             START_OFFSETS
         )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.options.offset_specs import StartingOffsetSpec
 
-A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+A0, A1, B0, C0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0), TopicPartition("c", 0)
 
 
 def planner(
@@ -92,6 +92,15 @@ def test_data_loss_fails_or_warns(
     assert [message in warning for warning in brokers.warnings] == [True]
 
 
+def test_each_partition_that_was_added_late_is_reported(cluster: NewCluster) -> None:
+    brokers = cluster(9, topic="a")
+    for tp, start in ((B0, 2), (C0, 3)):
+        brokers.grow(tp, 4, start=start)
+    assert planner(brokers, strict=False).resume_offsets({A0: 5}) == {A0: 5, B0: 2, C0: 3}
+    assert ["b-0 starts from" in text or "c-0 starts from" in text for text in brokers.warnings] == [True, True]
+    assert brokers.losses == [(DataLossCause.AGED_OUT, {B0: 2}), (DataLossCause.AGED_OUT, {C0: 3})]
+
+
 def test_a_topic_recreated_while_the_query_ran_is_data_loss(cluster: NewCluster) -> None:
     brokers = cluster(9, topic="a")
     lenient, strict = planner(brokers, strict=False), planner(brokers)
@@ -139,14 +148,27 @@ def test_a_recreated_topic_that_tasks_have_detected_is_not_read_again(cluster: N
 def test_offsets_of_transactions_belong_to_the_topic_that_they_were_committed_for(cluster: NewCluster) -> None:
     """The topic may be recreated again between the metadata request for the transactions and that of the planner."""
     brokers = cluster(3, topic="a")
+    brokers.grow(B0, 3)
     lenient = started(brokers)
     brokers.recreate("a", 9)
     lenient.replace_topic_ids({A0: brokers.topic_id("a")})
-    assert lenient.resume_offsets({A0: 8}) == {A0: 8}
-    brokers.recreate("a", 9)
-    assert lenient.resume_offsets({A0: 8}) == {A0: 0}
+    assert lenient.resume_offsets({A0: 8, B0: 2}) == {A0: 8, B0: 2}
+    for topic in ("a", "b"):
+        brokers.recreate(topic, 9)
+    assert lenient.resume_offsets({A0: 8, B0: 2}) == {A0: 0, B0: 0}
     lenient.replace_topic_ids({A0: None})
-    assert lenient.resume_offsets({A0: 8}) == {A0: 8}
+    assert lenient.resume_offsets({A0: 8, B0: 2}) == {A0: 8, B0: 0}
+
+
+def test_one_broker_with_the_id_of_a_deleted_topic_is_no_recreated_topic(cluster: NewCluster) -> None:
+    """Tasks have read the recreated topic already; only several brokers could confirm another id."""
+    brokers = cluster(3, topic="a")
+    brokers.grow(B0, 3)
+    lenient = started(brokers)
+    brokers.recreate_elsewhere(B0, 9)
+    lenient.replace_topic_ids({B0: brokers.topic_id("b")})
+    assert lenient.resume_offsets({A0: 3, B0: 8}) == {A0: 3, B0: 8}
+    assert brokers.warnings == []
 
 
 def test_a_loss_that_a_retry_does_not_confirm_is_ignored(cluster: NewCluster) -> None:

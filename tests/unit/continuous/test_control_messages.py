@@ -132,6 +132,10 @@ INVALID = {
         b'{"type":"EpochRequest","epoch":1,"stop":true,"why":0}',
         "EpochRequest: missing or unknown fields: why",
     ),
+    "field replaced": (
+        b'{"type":"EpochRequest","epoch":1,"why":0}',
+        "EpochRequest: missing or unknown fields: stop, why",
+    ),
     "boolean as integer": (b'{"type":"EpochRequest","epoch":true,"stop":true}', "EpochRequest, epoch: not an integer"),
     "negative": (b'{"type":"EpochRequest","epoch":-1,"stop":true}', "EpochRequest, epoch: not an integer"),
     "65 bits": (
@@ -146,7 +150,7 @@ INVALID = {
         "StartTask, offsets: not offsets",
     ),
     "partitions as list": (
-        b'{"type":"StartTask","epoch":1,"offsets":{"a":[1]},"end_offsets":{},"topic_ids":{},"producer":null}',
+        b'{"type":"StartTask","epoch":1,"offsets":{"b":{"0":1},"a":[1]},"end_offsets":{},"topic_ids":{},"producer":null}',
         "StartTask, offsets: not offsets",
     ),
     "partition is a word": (

@@ -129,9 +129,9 @@ class TestStrangersAtThePort:
 
     def test_the_port_is_closed_when_all_tasks_have_connected(self, cluster: RunCluster) -> None:
         driver = cluster.driver(settings=LONG_EPOCHS)
-        with Strangers(driver, 1) as strangers:
+        with Strangers(driver, 2) as strangers:
             channels = driver.start_tasks()
-            assert not strangers.connections[0].is_open
+            assert [each.is_open for each in strangers.connections] == [False, False]
             with pytest.raises(ConnectionRefusedError):
                 Stranger(driver)
         driver.coordinator.stop()

@@ -7,13 +7,26 @@ import socket
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
-from tests.unit.continuous.run_cluster import A0, A1, B0, LONG_EPOCHS, PLAN, SETTINGS, Gate, Peer, RunCluster, Stranger
+from tests.unit.continuous.run_cluster import (
+    A0,
+    A1,
+    B0,
+    LONG_EPOCHS,
+    PLAN,
+    SETTINGS,
+    START,
+    Gate,
+    Peer,
+    RunCluster,
+    Stranger,
+)
 from tests.unit.continuous.run_cluster import cluster as cluster
 
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.system import RealSystem
+from pyspark_kafka_direct.client.system import Address, RealSystem
 from pyspark_kafka_direct.continuous.control_messages import (
     DriverHandshake,
     EpochRequest,
@@ -38,10 +51,11 @@ if TYPE_CHECKING:
 
 class TestCompleteRuns:
     def test_from_handshake_to_stop(self, cluster: RunCluster) -> None:
-        driver = cluster.driver()
+        ids = {A0: UUID(int=1), A1: UUID(int=1), B0: UUID(int=2)}
+        driver = cluster.driver(replace(PLAN, prepare=lambda _: replace(START, topic_ids=ids)))
         channels = [driver.connect(1), driver.connect(0)]
-        assert channels[0].wait_for_start() == StartTask(3, {A1: 6})
-        assert channels[1].wait_for_start() == StartTask(3, {A0: 5, B0: 7})
+        assert channels[0].wait_for_start() == StartTask(3, {A1: 6}, topic_ids={A1: ids[A1]})
+        assert channels[1].wait_for_start() == StartTask(3, {A0: 5, B0: 7}, topic_ids={tp: ids[tp] for tp in (A0, B0)})
         for epoch in (3, 4):
             assert [cluster.next_epoch_request(channel) for channel in channels] == [
                 EpochRequest(epoch, stop=False)
@@ -257,15 +271,18 @@ class TestFailures:
         assert [cluster.next_epoch_request(channel) for channel in channels] == [EpochRequest(4, stop=False)] * 2
         assert driver.epochs[0].offsets == {A0: 8, A1: 9, B0: 7}
 
-    def test_a_late_report(self, cluster: RunCluster) -> None:
+    @pytest.mark.parametrize(("late", "names"), [([1], r"task 1 \("), ([0, 1], r"task 0 \(.*\), 1 \(")])
+    def test_late_reports(self, cluster: RunCluster, late: list[int], names: str) -> None:
         driver = cluster.driver()
         channels = driver.start_tasks()
-        cluster.report(channels[0], cluster.next_epoch_request(channels[0]).epoch, {A0: 5, B0: 7})
+        epoch = cluster.next_epoch_request(channels[0]).epoch
+        if late == [1]:
+            cluster.report(channels[0], epoch, {A0: 5, B0: 7})
         start, error = cluster.now, driver.failure()
         assert cluster.now - start == pytest.approx(120, abs=0.2)
-        assert "1 of 2 tasks did not report epoch 3 within 120 s: task 1 (" in str(error)
+        assert re.search(f"{len(late)} of 2 tasks did not report epoch 3 within 120 s: {names}", str(error))
         assert "raise epochTimeout" in str(error)
-        assert error.task_index == 1
+        assert error.task_index == (1 if late == [1] else None)
 
     def test_inconsistent_reports(self, cluster: RunCluster) -> None:
         driver = cluster.driver()
@@ -287,8 +304,8 @@ class TestFailures:
     def test_a_slow_reader_receives_its_start_message(self) -> None:
         """The message exceeds the buffers of a real socket, so the coordinator waits until the socket is writable."""
         partitions = [TopicPartition("a", number) for number in range(100_000)]
-        start = RunStart((tuple(partitions),), dict.fromkeys(partitions, 1 << 60), 0)
-        plan, errors = RunPlan("run-1", Secret("hush"), 1, lambda _: start), list[BaseException]()
+        start = RunStart(((B0,), tuple(partitions)), dict.fromkeys([B0, *partitions], 1 << 60), 0)
+        plan, errors = RunPlan("run-1", Secret("hush"), 2, lambda _: start), list[BaseException]()
         with EpochCoordinator(plan, LONG_EPOCHS, lambda _: None, "127.0.0.1", SmallBuffers()) as coordinator:
 
             def run() -> None:
@@ -299,9 +316,12 @@ class TestFailures:
             thread = threading.Thread(target=run)
             thread.start()
             address = ControlAddress("127.0.0.1", coordinator.port, plan.run, plan.secret)
-            with TaskChannel.connect(address, 0, 0, Deadline.after(120)) as channel:
-                channel.report_ready()
-                assert len(channel.wait_for_start().offsets) == len(partitions)
+            first, slow = (TaskChannel.connect(address, task, 0, Deadline.after(120)) for task in range(2))
+            with first, slow:
+                for channel in (first, slow):
+                    channel.report_ready()
+                assert [*first.wait_for_start().offsets] == [B0]
+                assert len(slow.wait_for_start().offsets) == len(partitions)
             thread.join(120)
         assert ["was lost" in str(error) for error in errors] == [True]
 
@@ -478,6 +498,13 @@ class TestTaskChannel:
         address = ControlAddress("driver", 7, "run-1", PLAN.secret)
         with pytest.raises(QueryRunError, match="Cannot connect to the query's driver at driver:7"):
             TaskChannel.connect(address, 0, 0, cluster.deadline())
+
+    def test_a_driver_is_reached_at_any_of_its_addresses(self, cluster: RunCluster) -> None:
+        driver = cluster.driver()
+        resolve = cluster.process.resolve_host
+        unreachable = Address(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, (driver.address.host, 7))
+        vars(cluster.process)["resolve_host"] = lambda *given: [unreachable, *resolve(*given)]
+        assert len(driver.start_tasks()) == 2
 
     def test_a_request_is_received_before_the_closed_connection(self, cluster: RunCluster) -> None:
         driver = cluster.driver(settings=LONG_EPOCHS)

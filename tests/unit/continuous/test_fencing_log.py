@@ -11,8 +11,15 @@ from pyspark_kafka_direct.continuous.fencing_log import FencingLog
 from pyspark_kafka_direct.errors import CheckpointFencedError, InvalidOffsetsError, OptionError
 
 
+class ReversedFiles(FakeFileManager):
+    """Lists the newest file first: the order of a folder is not defined."""
+
+    def list_names(self, folder: str) -> list[str]:
+        return super().list_names(folder)[::-1]
+
+
 def test_an_entry_counts_all_transactional_ids_ever_used() -> None:
-    disk = FakeFileManager()
+    disk = ReversedFiles()
     own = FencingLog(disk, "me")
     assert own.append("c", "p", 4).tasks == 4
     assert own.append("c", "p", 2).tasks == 4

@@ -177,10 +177,11 @@ def test_a_reset_token_is_valid_for_one_case() -> None:
     token = reset_token(foreign, "q")
     assert token == reset_token(dict(foreign), "q")
     different = [
+        *(reset_token({**foreign, B: committed(offset, 3, query="other")}, "q") for offset in (7, 8)),
         reset_token(foreign, "r"),
         reset_token({A: committed(6, 4, query="other")}, "q"),
         reset_token({A: committed(7, 3, query="other")}, "q"),
         reset_token({B: committed(6, 3, query="other")}, "q"),
         reset_token({A: EpochOffset(6, None)}, "q"),
     ]
-    assert len({token, *different}) == 6
+    assert len({token, *different}) == 8

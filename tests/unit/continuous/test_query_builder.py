@@ -13,6 +13,9 @@ from pyspark_kafka_direct.continuous import active, checkpoint_logs, continuous_
 from pyspark_kafka_direct.continuous.map_function import MapFunction, open_functions
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options import option_messages
+from pyspark_kafka_direct.options.security_settings import DelegationTokenLogin
+from pyspark_kafka_direct.options.token_clusters import TokenCluster
+from pyspark_kafka_direct.spark import delegation_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,8 +130,28 @@ def test_options_that_the_output_ignores_are_logged(
     new_builder: ContinuousQueryBuilder, caplog: pytest.LogCaptureFixture
 ) -> None:
     option_messages.warn_once.cache_clear()
-    new_builder.to_kafka("out", {"kafka.fetch.min.bytes": "5"})
-    assert "the option kafka.fetch.min.bytes is ignored" in caplog.text
+    names = ("kafka.fetch.min.bytes", "kafka.fetch.max.wait.ms")
+    new_builder.to_kafka("out", dict.fromkeys(names, "5"))
+    assert [f"the option {name} is ignored" in caplog.text for name in names] == [True, True]
+
+
+@pytest.mark.parametrize("name", ["kafka.linger.ms", "Kafka.Transaction.Timeout.ms"])
+def test_a_transaction_timeout_is_found_among_other_options(new_builder: ContinuousQueryBuilder, name: str) -> None:
+    output: Any = new_builder.to_kafka("out", {"kafka.batch.size": "1000", name: "5000"})._output
+    assert output.create_delivery.keywords == {"has_timeout_option": "Transaction" in name}
+
+
+def test_tasks_have_the_delegation_tokens_of_input_and_output(
+    started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clusters = tuple(TokenCluster(DelegationTokenLogin("app", name), target=f"{name}:1") for name in ("a", "b"))
+    monkeypatch.setattr(delegation_tokens, "start_delegation_tokens", lambda _: clusters)
+    session: Any = StartedSession()
+    builder = continuous_query(session).read({"kafka.bootstrap.servers": "a:1"}, subscribe="t")
+    for servers in ("a:1", "b:1"):
+        builder.to_kafka("out", {"kafka.bootstrap.servers": servers}).start(checkpointLocation="/c")
+    logins = [cluster.login for cluster in clusters]
+    assert [definition.token_logins for definition in started] == [{logins[0]}, {*logins}]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +159,7 @@ def test_options_that_the_output_ignores_are_logged(
     [
         ((), "select() needs column names"),
         (("valeu",), "a record has no column 'valeu'; it has key, value, "),
-        (("valeu",), "did you mean 'value'?"),
+        (("key", "valeu"), "did you mean 'value'?"),
         (("leaderEpoch",), "has no column 'leaderEpoch'"),
         (("key", "key"), "a column is repeated: key, key"),
     ],
@@ -199,8 +222,10 @@ def test_a_query_starts_with_the_columns_that_were_selected(
     assert (definition.columns, definition.decoded) == (columns, None)
     assert [step.function for step in definition.functions] == [len]
     assert (query.name, query.isActive, query.recentProgress) == ("copies", True, [])
-    with pytest.raises(OptionError, match="queryName: a continuous query named 'copies' is running; stop it first"):
-        builder.to_kafka("out").start(checkpointLocation="/c", queryName="copies")
+    builder.to_kafka("out").start(checkpointLocation="/d", queryName="more")
+    for name in ("copies", "more"):
+        with pytest.raises(OptionError, match=f"queryName: a continuous query named '{name}' is running; stop it"):
+            builder.to_kafka("out").start(checkpointLocation="/e", queryName=name)
     query.stop()
     assert not query.isActive
     again = builder.to_kafka("out").start(checkpointLocation="/c")

@@ -28,6 +28,8 @@ from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SideP
 from pyspark_kafka_direct.options.security_settings import Secret
 from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.options.sink_options import parse_sink_options
+from pyspark_kafka_direct.payloads.json import json_column
+from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder
 from pyspark_kafka_direct.payloads.payload_decoder import DecodedColumns
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
@@ -230,7 +232,8 @@ def test_a_function_gets_the_selected_columns(task: TaskCluster, columns: tuple[
         seen.append((tuple(batch.schema.names), batch.num_rows))
         return batch
 
-    task.run_task(function, columns=columns, max_rows=4)
+    functions = (MapFunction(function, max_rows=6), MapFunction(lambda batch: batch, max_rows=4))
+    task.run_task(columns=columns, functions=functions)
     assert {names for names, _ in seen} == {columns}
     assert max(rows for _, rows in seen) <= 4
     assert len(task.values) == 15
@@ -342,14 +345,16 @@ def test_a_sink_that_stores_positions_resumes_there(task: TaskCluster) -> None:
     assert min(each[TWO] for each in task.sink.flushed) < task.start.offsets[TWO], "the driver has later offsets"
 
 
-def test_a_planned_epoch_ends_where_it_was_planned(task: TaskCluster) -> None:
-    """The sink of the first partition has stored more than the epoch has."""
+@pytest.mark.parametrize("stored", [{ONE: 7}, {ONE: 7, TWO: 9}], ids=["one", "both"])
+def test_a_planned_epoch_ends_where_it_was_planned(task: TaskCluster, stored: dict[TopicPartition, int]) -> None:
+    """The sink of some partitions has stored more than the epoch has."""
     task.start = replace(task.start, offsets={ONE: 2, TWO: 2}, end_offsets={ONE: 6, TWO: 8})
-    task.sink.stored, task.is_done = {ONE: 7}, lambda: False
+    task.sink.stored, task.is_done = stored, lambda: False
     task.run_task(task.slow(0.1), interval=0.15, max_rows=1)
-    assert task.values == records(2, 8)
-    assert task.sink.flushed == [{ONE: 7, TWO: 8}], "once, at the end"
-    assert [(each.offsets, each.rows) for each in task.epochs] == [({ONE: 6, TWO: 8}, 6)]
+    read = [] if TWO in stored else records(2, 8)
+    assert task.values == read
+    assert task.sink.flushed == [{TWO: 8, **stored}], "once, at the end"
+    assert [(each.offsets, each.rows) for each in task.epochs] == [({ONE: 6, TWO: 8}, len(read))]
 
 
 # Failures.
@@ -548,6 +553,16 @@ def test_values_are_decoded_before_the_function(task: TaskCluster, caplog: pytes
     assert task.epochs[0].malformed_records == (({ONE: 1, TWO: 1}, {}),)
     assert "t-0: 1 malformed records were dropped" in caplog.text
     assert "t-1: 1 malformed records were dropped" in caplog.text
+
+
+def test_values_that_need_too_much_memory_together_are_in_several_batches(
+    task: TaskCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_column, "JsonDecoder", partial(JsonDecoder, max_bytes=1))
+    settings = PayloadSettings(value=SidePayload("value", "json"))
+    values = [b'{"n":%d}' % number for number in range(3)]
+    assert run_decoder(task, settings, one=values, two=values) == [[{"n": number}] for number in range(3)] * 2
+    assert (task.epochs[0].offsets, task.sink.row_count) == ({ONE: 13, TWO: 13}, 6)
 
 
 def test_records_whose_schema_cannot_be_used_are_reported_with_the_epoch(

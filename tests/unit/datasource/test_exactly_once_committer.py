@@ -125,15 +125,16 @@ def test_messages_that_are_not_one_complete_batch_are_rejected(messages: list[An
 
 
 def test_abort_deletes_only_files_that_messages_name(tmp_path: Path) -> None:
-    named, other = tmp_path / "p.sink" / "named.staged", tmp_path / "p.sink" / "other.staged"
-    named.parent.mkdir()
-    named.write_bytes(b"x")
-    other.write_bytes(b"x")
+    files = [tmp_path / "p.sink" / f"{name}.staged" for name in ("named", "named-too", "other")]
+    files[0].parent.mkdir()
+    for file in files:
+        file.write_bytes(b"x")
     # The process that planned the batch has chosen the folder, and another one aborts it.
-    message = dataclasses.replace(staged(BATCH_7, StagedFile(str(named), 0, 1)), location=str(tmp_path))
-    new_committer().abort([None, message, message])
-    assert not named.exists()
-    assert other.exists()
+    messages = [
+        dataclasses.replace(staged(BATCH_7, StagedFile(str(file), 0, 1)), location=str(tmp_path)) for file in files[:2]
+    ]
+    new_committer().abort([None, *messages, messages[0]])
+    assert [file.exists() for file in files] == [False, False, True]
     new_committer().abort([None, None])
     new_committer().abort([staged(BATCH_7)])
 
@@ -184,11 +185,11 @@ def test_reading_starts_before_the_transaction(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(StagingLocation, "read_ahead", lambda _, staged, *__: files.extend(staged))
 
     def commit_batch(*_: Any, **_others: Any) -> CommitResult:
-        assert files == [output]
+        assert files == outputs
         return CommitResult(True, {})
 
     monkeypatch.setattr("pyspark_kafka_direct.producer.exactly_once.commit_batch", commit_batch)
-    output = StagedFile(str(tmp_path / "p.sink" / "x.staged"), 1, 1)
-    message = dataclasses.replace(staged(BATCH_7, output), location=str(tmp_path))
-    new_committer().commit([message], 7)
-    assert files == [output]
+    outputs = [StagedFile(str(tmp_path / "p.sink" / f"{name}.staged"), 1, 1) for name in "xy"]
+    messages = [dataclasses.replace(staged(BATCH_7, output), location=str(tmp_path)) for output in outputs]
+    new_committer().commit(messages, 7)
+    assert files == outputs

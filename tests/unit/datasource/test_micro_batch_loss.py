@@ -312,14 +312,15 @@ def test_a_recreated_topic_is_read_from_its_start_if_loss_is_allowed(
 @pytest.mark.parametrize("size", [3, 5, 200])
 def test_a_restart_within_the_batch_reads_a_recreated_topic_from_its_start(cluster: NewCluster, size: int) -> None:
     """The restarted planner does not have the old id: it starts at the end in the checkpoint."""
-    brokers = cluster(5)
+    brokers = cluster(5, 5)
     stream = brokers.planner(fail=False)
     start = stream.next_end_offsets(stream.initial_offsets())
-    brokers.recreate("t", size)
+    brokers.recreate("t", size, size)
     end = stream.next_end_offsets(start)
     restarted = brokers.planner(fail=False)  # killed before the batch was committed
     assert planned(restarted.plan(start, end)) == planned(stream.plan(start, end)) == []
-    assert planned(restarted.plan(end, restarted.next_end_offsets(end))) == [("t-0", 0, size)]
+    read = planned(restarted.plan(end, restarted.next_end_offsets(end)))
+    assert read == [("t-0", 0, size), ("t-1", 0, size)]
 
 
 def test_a_recreated_topic_without_read_records_needs_no_empty_batch(cluster: NewCluster) -> None:

@@ -174,11 +174,14 @@ def test_warnings_about_options_are_logged_by_the_planner(
     cluster: NewCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Spark parses the options in several processes."""
-    run = StreamRun(cluster(10), unrelated="1")
+    names = ("unrelated", "kafka.linger.ms")
+    options: dict[str, Any] = dict.fromkeys(names, "1")
+    run = StreamRun(cluster(10), **options)
     assert "unrelated" not in caplog.text
     for _ in range(2):
         run.initial()
-    assert caplog.text.count("unrelated") == 1
+    assert [sum(name in message for message in caplog.messages) for name in names] == [1, 1]
+    assert len(caplog.messages) == 2
 
 
 @pytest.mark.parametrize(("options", "attempts"), [({}, 3), ({"fetchoffset.numretries": "7"}, 7)])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.consumer.range_task import RangeTask
     from pyspark_kafka_direct.planning.batch_planner import BatchPlan
 
-T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
 
 def plan(brokers: PlannerCluster, **options: str) -> BatchPlan:
@@ -153,14 +153,15 @@ def test_records_that_a_batch_skips_are_logged_and_counted(
     monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
     folder = tmp_path / SHARED_FOLDER_NAME
     folder.mkdir()
-    brokers = cluster(42)
-    brokers.delete_records(T0, 5)
-    options = {"startingoffsets": '{"t":{"0":2}}', "failondataloss": "false"}
-    (task,) = tasks(reader(brokers, subscribe="t", **options))
-    assert task.offsets == OffsetRange("t", 0, 5, 42)
-    (message,) = caplog.messages
-    assert "[2, 5)" in message
-    assert [(loss.cause, loss.offsets) for loss in load_totals(folder).losses] == [("aged_out", 3)]
+    brokers = cluster(42, 42)
+    for tp, start in ((T0, 5), (T1, 7)):
+        brokers.delete_records(tp, start)
+    options = {"startingoffsets": '{"t":{"0":2,"1":2}}', "failondataloss": "false"}
+    planned = tasks(reader(brokers, subscribe="t", **options))
+    assert [task.offsets for task in planned] == [OffsetRange("t", 0, 5, 42), OffsetRange("t", 1, 7, 42)]
+    assert ["[2, 5)" in caplog.messages[0], "[2, 7)" in caplog.messages[1], len(caplog.messages)] == [True, True, 2]
+    losses = [(loss.partition, loss.cause, loss.offsets) for loss in load_totals(folder).losses]
+    assert losses == [(0, "aged_out", 3), (1, "aged_out", 5)]
 
 
 def test_pushed_filters_narrow_the_plan(cluster: NewCluster, reader: Any, caplog: pytest.LogCaptureFixture) -> None:

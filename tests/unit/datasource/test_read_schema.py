@@ -50,17 +50,20 @@ def test_a_schema_may_name_columns_in_any_order_and_case() -> None:
 
 def test_batches_get_the_names_of_the_users_schema() -> None:
     schema = read_schema(struct(("Value", BinaryType()), ("offset", LongType(), False)))
-    batch = pa.RecordBatch.from_pydict({"value": [b"a"], "offset": [1]}, schema=arrow_schema(["value", "offset"]))
-    (renamed,) = schema.renamed(iter([batch]))
-    assert renamed.schema == to_arrow_schema(schema.schema, timezone="UTC")
-    assert renamed.to_pylist() == [{"Value": b"a", "offset": 1}]
+    batches = [
+        pa.RecordBatch.from_pydict({"value": [b"a"], "offset": [offset]}, schema=arrow_schema(["value", "offset"]))
+        for offset in (1, 2)
+    ]
+    for offset, renamed in enumerate(schema.renamed(iter(batches)), 1):
+        assert renamed.schema == to_arrow_schema(schema.schema, timezone="UTC")
+        assert renamed.to_pylist() == [{"Value": b"a", "offset": offset}]
+    assert offset == 2
 
 
 def test_batches_with_the_names_of_spark_are_not_changed() -> None:
-    schema = read_schema(struct(("value", BinaryType())))
-    batch = pa.RecordBatch.from_pydict({"value": [b"a"]}, schema=arrow_schema(["value"]))
-    (same,) = schema.renamed(iter([batch]))
-    assert same is batch
+    schema = read_schema(struct(("value", BinaryType()), ("key", BinaryType())))
+    batch = pa.RecordBatch.from_pydict({"value": [b"a"], "key": [None]}, schema=arrow_schema(["value", "key"]))
+    assert [same is batch for same in schema.renamed(iter([batch, batch]))] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -91,12 +94,13 @@ def test_a_task_decodes_timestamps_in_the_time_zone_of_the_session(
             return []
 
     monkeypatch.setattr(session_time_zone, "task_time_zone", lambda default: "Asia/Tokyo")
-    payloads = PayloadSettings(value=SidePayload("value", "json"))
-    schema = read_schema(struct(("value", struct(("a", kind)))), payloads)
+    payloads = PayloadSettings(key=SidePayload("key", "json"), value=SidePayload("value", "json"))
+    number, value = struct(("n", IntegerType())), struct(("a", kind))
+    schema = read_schema(struct(("offset", LongType(), False), ("key", number), ("value", value)), payloads)
     reader: Any = Reader()
     task: Any = None
     assert list(schema.read(reader, task)) == []
-    assert [(each.columns, each.time_zone) for each in decoded] == [(("value",), zone)]
+    assert [(each.columns, each.time_zone) for each in decoded] == [(("offset", "key", "value"), zone)]
 
 
 def test_a_task_without_payload_formats_reads_the_wanted_columns() -> None:

@@ -84,6 +84,15 @@ def test_a_topic_cannot_be_overwritten() -> None:
         KafkaSourceProvider(SINK).writer(VALUES, True)
 
 
+@pytest.mark.parametrize("kind", ["reader", "writer", "streamWriter"])
+def test_each_option_without_effect_is_logged(caplog: pytest.LogCaptureFixture, kind: str) -> None:
+    ignored = "kafka.linger.ms" if kind == "reader" else "kafka.fetch.min.bytes"
+    source: Any = KafkaSourceProvider({**(OPTIONS if kind == "reader" else SINK), "unrelated": "1", ignored: "1"})
+    getattr(source, kind)(VALUES, *([] if kind == "reader" else [False]))
+    assert [sum(name in message for message in caplog.messages) for name in ("unrelated", ignored)] == [1, 1]
+    assert len(caplog.messages) == 2
+
+
 @pytest.mark.parametrize("name", ["checkpointLocation", "checkpointlocation"])
 def test_a_stream_is_staged_in_its_checkpoint(tmp_path: Path, name: str) -> None:
     (tmp_path / "metadata").write_text("{}")

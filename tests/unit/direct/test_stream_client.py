@@ -157,7 +157,9 @@ def test_a_deposed_leader_does_not_decide_where_a_timestamp_is() -> None:
         brokers.depose_leader(U, start=30)
         spec = parse_kafka_params({"bootstrap.servers": "b:1", "startingTimestamp": "20"}).starting_timestamp
         assert spec is not None
-        found = resolve_requested_positions(spec, {A: None, U: None}, brokers.client(), "read_uncommitted")
+        client = brokers.client()
+        client.topics({"t", "u"})  # of the deposed leader
+        found = resolve_requested_positions(spec, {A: None, U: None}, client, "read_uncommitted")
         assert found == {A: 20, U: 20}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.spark import checkpoint_files
-from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles
+from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles, OffsetSeq, parse_offset_seq
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,6 +138,16 @@ def test_files_of_a_checkpoint(files: CheckpointFiles, manager: FakeManager) -> 
     files.delete("offsets/7")
     assert files.list_names("offsets") == ["8"]
     assert manager.open_streams == 0
+
+
+@pytest.mark.parametrize(
+    ("entry", "names"),
+    [('v1\n{}\n{"t":{"0":5}}\n-\n7', ()), ('v2\n{}\nkafka:{"t":{"0":5}}\nfiles:-\nrate:7', ("kafka", "files", "rate"))],
+)
+def test_an_entry_of_the_offset_log_has_a_line_for_each_source(entry: str, names: tuple[str, ...]) -> None:
+    found = parse_offset_seq(entry, "offsets/3")
+    assert found == OffsetSeq(entry[:2], "{}", ('{"t":{"0":5}}', None, "7"), names)
+    assert found.names_or_numbers == (names or ("0", "1", "2"))
 
 
 def test_a_file_is_not_replaced(files: CheckpointFiles, manager: FakeManager) -> None:

@@ -23,10 +23,11 @@ SHOP = CommitGroup("b:1", "shop")
 
 
 def test_the_listener_commits_if_the_planner_accepted_its_offer(tmp_path: Path) -> None:
-    offer = CommitOffer(tmp_path, SHOP, "run")
+    offers = [CommitOffer(tmp_path, SHOP, run_id) for run_id in ("run", "another")]
     assert accept_commit_offer(tmp_path, SHOP) is not None
-    assert offer.is_accepted()
-    assert offer.is_accepted(), "permanently"
+    for offer in offers:
+        assert offer.is_accepted()
+        assert offer.is_accepted(), "permanently"
 
 
 def test_the_planner_commits_without_an_offer(tmp_path: Path) -> None:
@@ -52,17 +53,18 @@ def test_a_withdrawn_offer_cannot_be_accepted(tmp_path: Path) -> None:
 
 
 def test_the_listener_gets_the_offsets_at_which_sources_resume(tmp_path: Path) -> None:
-    offer = CommitOffer(tmp_path, SHOP, "run")
+    offers = [CommitOffer(tmp_path, SHOP, run_id) for run_id in ("run", "another")]
     one, two = accept_commit_offer(tmp_path, SHOP), accept_commit_offer(tmp_path, SHOP)
     assert one is not None
     assert two is not None
-    assert offer.resume_offsets() == []
+    assert [offer.resume_offsets() for offer in offers] == [[], []]
     one.commit_async({PARTITION: 5}, resumed_from={PARTITION: 5})
-    assert offer.resume_offsets() == [{PARTITION: 5}]
+    assert [offer.resume_offsets() for offer in offers] == [[{PARTITION: 5}]] * 2
     two.commit_async({PARTITION: 4}, resumed_from={PARTITION: 4})
     one.commit_async({PARTITION: 9}, resumed_from={PARTITION: 9})
-    assert sorted(each[PARTITION] for each in offer.resume_offsets()) == [4, 5], "only the first offsets"
-    offer.close()
+    for offer in offers:
+        assert sorted(each[PARTITION] for each in offer.resume_offsets()) == [4, 5], "only the first offsets"
+        offer.close()
     assert list(tmp_path.iterdir()) == []
 
 

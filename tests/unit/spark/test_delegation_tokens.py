@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import SparkContext
 from tests.settings import parse_client_params
 from tests.unit.client.fake_systems import FakeTimeSystem
 
@@ -26,7 +27,7 @@ from pyspark_kafka_direct.options.security_settings import DelegationToken, Dele
 from pyspark_kafka_direct.options.token_cluster_parser import TokenClusterConfig
 from pyspark_kafka_direct.options.token_clusters import TokenCluster
 from pyspark_kafka_direct.spark import delegation_tokens
-from pyspark_kafka_direct.spark.delegation_tokens import ApplicationTokens, ClusterToken
+from pyspark_kafka_direct.spark.delegation_tokens import ApplicationTokens, ClusterToken, start_delegation_tokens
 from pyspark_kafka_direct.spark.token_file import TokenFile, token_file
 
 if TYPE_CHECKING:
@@ -262,20 +263,43 @@ def test_another_process_of_the_application_continues_the_serials(
 ) -> None:
     """Such as a notebook's new one. Tasks of queries that are running ignore tokens with smaller serials."""
     file = token_file(tmp_path)
-    cluster = application.config.cluster
+    other = TokenCluster(DelegationTokenLogin("application", "other"))
+    configs = (application.config, TokenClusterConfig(other, application.config.connection))
     earlier = DelegationToken(3, Secret("id"), Secret("hmac"), application.brokers.system.now + DAY)
-    file.write({cluster: TokenState(earlier)})
+    states = {application.config.cluster: TokenState(earlier), other: TokenState(error="no broker")}
+    file.write(states)
+    assert TokenFile(tmp_path).clusters() == tuple(states)
+    found = [TokenFile(tmp_path).state(cluster.login.cluster) for cluster in states]
+    assert [(state.token, state.error) for state in found] == [(earlier, None), (None, "no broker")]
     threads: list[Callable[[], None]] = []
     system = application.brokers.system
     monkeypatch.setattr(system, "start_thread", lambda target, _: threads.append(target), raising=False)
     monkeypatch.setattr(system, "sleep", lambda _: shutil.rmtree(tmp_path))  # ends the thread
     monkeypatch.setattr(system, "lock", threading.Lock, raising=False)
-    published: list[TokenState] = []
-    monkeypatch.setattr(TokenFile, "write", lambda _, states: published.extend(states.values()))
-    ApplicationTokens(tmp_path, (application.config,), system, application.connect).start()
-    threads[0]()
-    assert published[-1].token is not None
-    assert published[-1].token.serial == 4
+    published: list[dict[TokenCluster, TokenState]] = []
+    monkeypatch.setattr(TokenFile, "write", lambda _, states: published.append(dict(states)))
+    ApplicationTokens(tmp_path, configs, system, application.connect).start()
+    assert published == [dict.fromkeys(states, TokenState())], "planners find all clusters"
+    for number, thread in enumerate(threads):
+        tmp_path.mkdir(exist_ok=True)
+        thread()
+        assert [state.token is not None for state in published[-1].values()] == [True, number == 1]
+    serials = [state.token and state.token.serial for state in published[-1].values()]
+    assert serials == [4, 1]
+
+
+def test_each_cluster_without_tokens_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ("plain-text", "plain-too")
+    settings = {f"spark.kafka.clusters.{name}.auth.bootstrap.servers": "b:1" for name in names}
+    settings |= {f"spark.kafka.clusters.{name}.security.protocol": "PLAINTEXT" for name in names}
+    context: Any = SparkContext.__new__(SparkContext)
+    monkeypatch.setattr(SparkContext, "getConf", lambda _: SimpleNamespace(getAll=settings.items))
+    monkeypatch.setattr(delegation_tokens, "application_folder", lambda _: tmp_path)
+    assert start_delegation_tokens(context) == ()
+    for name in names:
+        assert f"spark.kafka.clusters.{name}.security.protocol is PLAINTEXT, so there is no" in caplog.text
 
 
 def test_a_driver_that_was_suspended_creates_a_new_token(application: Application) -> None:

@@ -72,10 +72,21 @@ def test_the_last_of_several_errors_is_restored() -> None:
 def test_the_location_is_found_before_notes() -> None:
     """Python prints notes after the location."""
     error = BrokerTimeoutError("late", broker="b:1")
-    error.add_note("Tried 5 times.")
+    notes = ["Tried 5 times.", "The last attempt took 3 s."]
+    for note in notes:
+        error.add_note(note)
     found = error_of(RuntimeError(spark_message(raised(error))))
     assert type(found) is BrokerTimeoutError
-    assert (found.message, found.broker, found.__notes__) == ("late", "b:1", ["Tried 5 times."])
+    assert (found.message, found.broker, found.__notes__) == ("late", "b:1", notes)
+
+
+def test_a_name_that_is_no_error_is_skipped() -> None:
+    """A newer release on the executors may have more classes."""
+    error = raised(raised(KafkaDirectError("of a newer release")), DataLossError("deleted", topic="t"))
+    text = spark_message(error).replace("errors.KafkaDirectError", "errors.Nonsense")
+    found = error_of(RuntimeError(text))
+    assert type(found) is DataLossError
+    assert found.topic == "t"
 
 
 @pytest.mark.parametrize("message", ["what is [offset of]", "a [partition x, broker]", "b [topic]", "c [broker a b]"])

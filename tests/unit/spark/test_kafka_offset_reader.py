@@ -31,7 +31,7 @@ LOG = logging.getLogger("pyspark_kafka_direct.datasource")
 
 @pytest.fixture
 def cluster() -> Iterator[UnitCluster]:
-    with UnitCluster({"t": 3, "u": 1}, brokers=2) as cluster:
+    with UnitCluster({"t": 3, "u": 1, "v": 1}, brokers=2) as cluster:
         yield cluster
 
 
@@ -98,7 +98,9 @@ def test_an_error_of_a_selected_topic_is_not_taken_for_its_absence(
     with pytest.raises(error, match="u"):
         reader.assigned(strict=False)
     cluster.heal()
-    assert TopicPartition("u", 0) in reader.assigned(strict=False).partitions
+    assigned = reader.assigned(strict=False)
+    assert TopicPartition("u", 0) in assigned.partitions
+    assert assigned.described_partitions >= 4
 
 
 def test_offsets_of_missing_partitions_are_left_out(cluster: UnitCluster) -> None:
@@ -107,6 +109,13 @@ def test_offsets_of_missing_partitions_are_left_out(cluster: UnitCluster) -> Non
     reader = reader_of(cluster, **{"fetchoffset.numretries": "1"})
     assert reader.offsets(dict.fromkeys((T0, u0, *missing), LATEST)) == {T0: 0, u0: 0}
     assert reader.offsets(dict.fromkeys(missing, LATEST)) == {}
+    counts = []
+    for partitions in (1, 9):
+        before = cluster.sent("Metadata")
+        deleted = [TopicPartition("deleted", number) for number in range(partitions)]
+        assert reader.offsets(dict.fromkeys((T0, *deleted), LATEST)) == {T0: 0}
+        counts.append(cluster.sent("Metadata") - before)
+    assert counts[0] == counts[1], "all partitions of a topic are left out at once"
 
 
 def test_equal_losses_are_logged_once_and_each_is_counted(
@@ -139,11 +148,11 @@ def test_a_planner_remembers_a_limited_number_of_warnings(
 def test_the_size_of_records_is_sampled_as_far_as_brokers_respond(
     cluster: UnitCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    partitions = [TopicPartition("t", number) for number in range(3)]
+    partitions = [T0, TopicPartition("t", 1), TopicPartition("u", 0)]
     for tp in partitions[:2]:
         cluster.append(tp, 10, size=1000)
     cluster.append(partitions[2], 10)
-    reader = reader_of(cluster)
+    reader = reader_of(cluster, subscribe="t,u")
     reader.assigned(strict=True)
     assert reader.leaders(partitions).keys() == set(partitions)
     before = cluster.sent("Metadata")
@@ -151,6 +160,8 @@ def test_the_size_of_records_is_sampled_as_far_as_brokers_respond(
     assert list(found) == [partitions[0], partitions[2]], "there is nothing at the end"
     assert [(each.offsets, each.size > 10_000) for each in found.values()] == [(10, True), (10, False)]
     assert cluster.sent("Metadata") == before, "the leaders are known"
+    ids = {topic.topic_id for request in cluster.received("Fetch") for topic in request.topics}
+    assert ids == {cluster.topic_id("t"), cluster.topic_id("u")}
     caplog.set_level(logging.INFO)
     cluster.every("Fetch", "stall_request")
     assert reader.samples({partitions[0]: 0}) == {}
@@ -172,10 +183,10 @@ def test_partitions_that_exist_and_are_no_longer_selected(
     cluster: UnitCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It only decides which message a data loss has, so an error is no reason to fail."""
-    left, deleted = TopicPartition("u", 0), TopicPartition("t", 7)
+    left, other, deleted = TopicPartition("u", 0), TopicPartition("v", 0), TopicPartition("t", 7)
     options = {"fetchOffset.numRetries": "1", "kafka.default.api.timeout.ms": "3000"}
     reader = reader_of(cluster, **options)
-    assert reader.not_selected([left, deleted, TopicPartition("t", 0)]) == {left}
+    assert reader.not_selected([left, other, deleted, TopicPartition("t", 0)]) == {left, other}
     caplog.set_level(logging.INFO)
     cluster.every("Metadata", "stall_request")
     assert reader.not_selected([left]) == set()
@@ -196,4 +207,4 @@ def test_a_pattern_that_matches_no_topic_is_logged_once(cluster: UnitCluster, ca
     offset_reader = pattern_reader(cluster, "nothing.*")
     for _ in range(2):
         assert offset_reader.assigned(strict=False).partitions == frozenset()
-    assert caplog.messages == ["subscribePattern='nothing.*' matches none of 2 topics"]
+    assert caplog.messages == ["subscribePattern='nothing.*' matches none of 3 topics"]

@@ -136,11 +136,12 @@ def test_a_driver_that_does_not_respond_delays_no_task(
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
         channel = LossChannel("127.0.0.1", silent.getsockname()[1], "key")
-        reporter.report(channel, totals(LOSS))
+        other = (LossTotal("u", 0, "deleted", 1, 0), MalformedTotal("v", 1, "PERMISSIVE", 2))
+        reporter.report(channel, ReportedTotals((LOSS, other[0]), (other[1],)))
         assert reporter._has_thread, "the task does not wait for the attempts"
         reporter.report(receiver.channel, totals(LOSS))
         assert reject_reports(silent, reporter) == 3
-        assert "t-3: the driver did not confirm what was skipped" in caplog.text
+        assert "t-3, u-0, v-1: the driver did not confirm what was skipped" in caplog.text
         assert load_totals(tmp_path) == totals(LOSS)
         monkeypatch.setattr(loss_channel, "_MAX_TASK_DELAY", 3600)  # a driver that has not responded is not waited for
         for _ in range(10):

@@ -91,13 +91,14 @@ def test_a_topic_without_committed_offsets_is_logged(
     commits: RunOffsetCommitter,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    cluster.group().commit({A: 3})
-    resumed_from = {A: 3, B: 1, TopicPartition("nothing-read", 0): 0}
+    cluster.group().commit({A: 3, B: 1})
+    resumed_from = {A: 3, B: 1, TopicPartition("lost", 0): 2, TopicPartition("nothing-read", 0): 0}
     for offset in (9, 9, 10):
         commits.commit_async({A: 4, B: offset}, resumed_from=resumed_from)
         assert committer.wait(20)
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert warning.startswith("this query has read u before, but the group 'shop' (commitGroupId) has no offsets of it")
+    expected = "this query has read lost before, but the group 'shop' (commitGroupId) has no offsets of it"
+    assert warning.startswith(expected)
 
 
 def test_merged_commits_keep_the_offsets_of_the_first() -> None:

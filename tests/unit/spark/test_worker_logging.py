@@ -59,11 +59,14 @@ def test_a_line_is_written_once(capsys: pytest.CaptureFixture[str]) -> None:
     log = logging.getLogger("pyspark_kafka_direct.consumer")
     line = LINE + "WARNING pyspark_kafka_direct.consumer: a warning of flights-0\n"
     with no_logging_configuration() as package:
+        other = logging.NullHandler()
+        package.addHandler(other)
         for _ in range(3):
             configure_logging()
+        package.removeHandler(other)
         log.warning("a warning of %s", "flights-0")
         assert re.fullmatch(line, capsys.readouterr().err)
-        package.addHandler(logging.NullHandler())
+        package.addHandler(other)
         log.warning("another")
         assert capsys.readouterr().err == ""
 
