@@ -138,12 +138,24 @@ def test_a_first_batch_of_another_source_is_read_if_its_start_is_reproducible(
 
 
 def test_a_replayed_first_batch_from_earliest_reads_what_retention_left(cluster: NewCluster) -> None:
-    brokers = cluster(10, 10)
+    brokers = cluster(10, 10, 10)
     end = first_end(brokers.planner())
-    brokers.grow(T0, 12, start=4)
-    brokers.grow(T1, 12, start=11)
+    for partition, start in enumerate((4, 11, 6)):
+        brokers.grow(TopicPartition("t", partition), 12, start=start)
     restarted = brokers.planner()
-    assert planned(restarted.plan(restarted.initial_offsets(), end)) == [("t-0", 4, 10)]
+    assert planned(restarted.plan(restarted.initial_offsets(), end)) == [("t-0", 4, 10), ("t-2", 6, 10)]
+
+
+def test_each_recreated_topic_is_read_from_its_start(cluster: NewCluster) -> None:
+    brokers = cluster(5)
+    brokers.grow(TopicPartition("u", 0), 5)
+    stream = brokers.planner(fail=False)
+    start = stream.next_end_offsets(stream.initial_offsets())
+    for topic in ("t", "u"):
+        brokers.recreate(topic, 8)
+    end = stream.next_end_offsets(start)
+    assert planned(stream.plan(start, end)) == [], "the batch records the starts"
+    assert planned(stream.plan(end, stream.next_end_offsets(end))) == [("t-0", 0, 8), ("u-0", 0, 8)]
 
 
 def test_trigger_once_is_rejected_with_a_start_that_can_change_and_else_takes_everything(cluster: NewCluster) -> None:

@@ -170,6 +170,15 @@ def test_a_trigger_without_a_limit_reads_everything(cluster: NewCluster) -> None
     assert StreamRun(cluster(10), maxoffsetspertrigger="4").latest(at(0), ReadAllAvailable()) == at(10)
 
 
+def test_tasks_know_the_leaders_of_their_partitions(cluster: NewCluster) -> None:
+    brokers = cluster(10, 10)
+    brokers.grow(TopicPartition("u", 0), 10)
+    run = StreamRun(brokers, subscribepattern="[tu]")
+    start = {"t": {"0": 0, "1": 0}, "u": {"0": 0}}
+    tasks: Any = run.reader.partitions(start, run.latest(start))
+    assert [task.task.leader.node is not None for task in tasks] == [True] * 3
+
+
 def test_warnings_about_options_are_logged_by_the_planner(
     cluster: NewCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

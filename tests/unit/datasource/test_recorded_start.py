@@ -126,19 +126,24 @@ def test_partitions_and_topics_that_changed_since(cluster: NewCluster, caplog: p
 
 @pytest.mark.parametrize(
     ("start", "first_offset"),
-    [("earliest", 8), ('{"t":"earliest"}', 8), ('{"t":{"0":-2}}', 8), ('{"t":{"0":8}}', 3), ("latest", 3)],
+    [("earliest", 8), ('{"t":"earliest"}', 8), ('{"t":{"0":-2,"1":-2}}', 8), ('{"t":{"0":8,"1":8}}', 3), ("latest", 3)],
 )
 def test_retention_is_no_loss_while_the_query_starts_at_earliest(
     cluster: NewCluster, caplog: pytest.LogCaptureFixture, start: str, first_offset: int
 ) -> None:
     """With another start the tasks find the loss."""
-    brokers = cluster(100)
-    brokers.delete_records(T0, 3)
+    brokers = cluster(100, 100)
+    partitions = (T0, TopicPartition("t", 1))
+    for tp in partitions:
+        brokers.delete_records(tp, 3)
     end = StreamRun(brokers).first_end()
-    brokers.delete_records(T0, 8)
-    assert StreamRun(brokers, start).replay_first_batch(end) == [("t-0", first_offset, 100)]
-    skipped = "offsets [3, 8) of t-0 were removed by retention since the first batch was planned"
-    assert (skipped in caplog.text) == (first_offset == 8)
+    for tp in partitions:
+        brokers.delete_records(tp, 8)
+    read = StreamRun(brokers, start).replay_first_batch(end)
+    assert read == [("t-0", first_offset, 100), ("t-1", first_offset, 100)]
+    for tp in partitions:
+        skipped = f"offsets [3, 8) of {tp} were removed by retention since the first batch was planned"
+        assert (skipped in caplog.text) == (first_offset == 8)
 
 
 def test_a_damaged_start_is_rejected(cluster: NewCluster) -> None:

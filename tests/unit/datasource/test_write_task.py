@@ -21,6 +21,7 @@ from pyspark_kafka_direct.datasource.write_task import (
 )
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.settings import ProducerSettings
+from pyspark_kafka_direct.payloads import write_rows
 from pyspark_kafka_direct.payloads.spark.write_schema import resolve_write_schema
 from pyspark_kafka_direct.planning.commit_decision import Ticket
 from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline
@@ -91,6 +92,17 @@ def test_a_task_that_runs_again_with_the_same_number_has_a_file_of_its_own(tmp_p
             assert isinstance(staged, StagedFile)
             paths.add(staged.path)
         assert len(paths) == 2
+
+
+def test_all_parts_of_a_large_batch_are_staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_rows, "_SPLIT_BYTES", 100)
+    with UnitCluster({"t": 1}) as cluster:
+        client = cluster.client()
+        task = staging_task(client.settings, StagingConfig("p.sink", 1 << 20), JOB)
+        rows = pa.RecordBatch.from_pydict({"value": [b"%060d" % number for number in range(9)]})
+        staged = task.write(iter([rows, rows]), WriteTaskContext(3, 1), client.pool).staged
+        assert isinstance(staged, StagedInline)
+        assert [staged.data.count(b"%060d" % number) for number in range(9)] == [2] * 9
 
 
 @pytest.mark.parametrize("batch_id", [7, None])

@@ -17,14 +17,19 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from pyspark_kafka_direct.datasource import writers
+from pyspark_kafka_direct.datasource.write_task import WriteTaskContext, WrittenCommitMessage
 from pyspark_kafka_direct.datasource.writers import batch_writer, stream_writer
 from pyspark_kafka_direct.errors import ColumnError
+from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options import option_messages
 from pyspark_kafka_direct.options.sink_options import parse_sink_options
+from pyspark_kafka_direct.spark.write_report import BatchWriteReport, PartitionWriteReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark.sql.datasource import WriterCommitMessage
     from tests.fake_registry import FakeRegistry
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092"}
@@ -61,6 +66,23 @@ def test_other_frames_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None
     # The process that commits a batch has no rows.
     stream_writer(with_topic, schema("value", "offset"), None, starting=False)
     assert warnings(caplog) == []
+
+
+def test_the_messages_of_all_tasks_and_partitions_count(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[tuple[BatchWriteReport, str]] = []
+    monkeypatch.setattr(writers, "save_write_report", lambda *given: saved.append(given))
+    written = {TopicPartition("t", number): PartitionWriteReport(0, 3, 3, 30) for number in range(2)}
+    writer = batch_writer(parse_sink_options({**OPTIONS, "topic": "t"}, streaming=False), schema("value"), None)
+    messages: list[WriterCommitMessage | None] = [
+        None,
+        WrittenCommitMessage(WriteTaskContext(job_group="mine"), written),
+    ]
+    writer.commit(messages)
+    assert saved == [(BatchWriteReport(None, None, written), "mine")]
+    writer.abort(messages)
+    assert "6 records of 1 finished tasks remain in Kafka" in caplog.text
 
 
 @pytest.mark.parametrize(
