@@ -185,6 +185,14 @@ def test_losses_of_several_ranges_of_a_partition_add_up(cluster: SliceCluster, t
         assert skipped == lost
 
 
+def test_ranges_of_missing_partitions_are_losses(cluster: SliceCluster) -> None:
+    cluster.append(T0, 5)
+    ranges = [OffsetRange("t", 0, 0, 5), OffsetRange("t", 7, 0, 3), OffsetRange("t", 8, 0, 2)]
+    found = cluster.read(ranges, failOnDataLoss="false", columns=["offset"])
+    assert found.read_all().num_rows == 5
+    assert [(each.partition, each.cause) for each in found.losses] == [(7, "deleted"), (8, "deleted")]
+
+
 @pytest.mark.parametrize("threads", THREADS)
 def test_a_deleted_topic(cluster: SliceCluster, threads: int) -> None:
     for tp in (T0, T1, U0):

@@ -27,6 +27,7 @@ from pyspark_kafka_direct import (
 from pyspark_kafka_direct.arrow.writer import WriteResult, WrittenPartition
 from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.payloads import write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,6 +181,13 @@ def test_no_data_is_written(cluster: SliceCluster) -> None:
     for data in empty:
         assert cluster.write("t", data) == WriteResult(records=0, bytes=0, partitions={})
     assert cluster.write("t", [], transactional_id="x").records == 0
+
+
+def test_all_parts_of_large_batches_are_written(cluster: SliceCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_rows, "_SPLIT_BYTES", 1000)
+    given = [b"%0100d" % number for number in range(40)]
+    assert cluster.write("u", batches(given, given)).records == 80
+    assert values(cluster, "u") == given * 2
 
 
 def test_the_data_is_a_stream_of_bounded_memory(cluster: SliceCluster) -> None:
