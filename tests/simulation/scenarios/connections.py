@@ -28,6 +28,7 @@ from tests.simulation.errors import TRANSIENT_ERRORS, ViolationError
 from tests.simulation.history import Plan
 from tests.simulation.scenarios.several_topics import (
     all_places,
+    create_topics,
     draw_place,
     draw_topics,
     partition_at,
@@ -111,10 +112,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
 def run(world: World, plan: Plan) -> None:
     environment = Environment(world, plan)
     parameters = plan.parameters
-    counts = partition_counts(_TOPICS, parameters)
-    for number, (topic, partitions) in enumerate(counts.items()):
-        environment.cluster.create_topic(topic, partitions)
-        environment.write_log(topic, partitions, parameters["log"][number :: len(counts)])
+    create_topics(environment, _TOPICS)
     driver = environment.process("driver")
     calls = _Calls(environment)
     environment.network.on_request = calls.check_request

@@ -12,7 +12,7 @@ from tests.simulation.environment import Environment
 from tests.simulation.errors import ViolationError
 from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
 from tests.simulation.scenarios.endless_read_draw import TOPICS, draw
-from tests.simulation.scenarios.several_topics import all_places, partition_at, partition_counts
+from tests.simulation.scenarios.several_topics import all_places, create_topics, partition_at
 
 from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
 from pyspark_kafka_direct.errors import DataLossError, KafkaDirectError, TruncatedError
@@ -41,10 +41,7 @@ _LAST_CONNECT_SECONDS: Final = 100.0  # within which connects end that are in fl
 def run(world: World, plan: Plan) -> None:
     environment = Environment(world, plan)
     parameters = plan.parameters
-    counts = partition_counts(TOPICS, parameters)
-    for number, (topic, partitions) in enumerate(counts.items()):
-        environment.cluster.create_topic(topic, partitions)
-        environment.write_log(topic, partitions, parameters["log"][number :: len(counts)])
+    counts = create_topics(environment, TOPICS)
     for broker in environment.cluster.brokers.values():
         broker.apply_image(environment.cluster.image)  # a broker that lacked a topic would say that it does not exist
     for number, batch in enumerate(parameters["append_list"], len(parameters["log"])):

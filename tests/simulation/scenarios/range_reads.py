@@ -12,7 +12,7 @@ from tests.simulation.errors import TRANSIENT_ERRORS, ViolationError
 from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
 from tests.simulation.record_attributes import arrow_headers
 from tests.simulation.scenarios.range_read_draw import SHORT_POLL_TIMEOUT, TOPICS, draw
-from tests.simulation.scenarios.several_topics import partition_counts
+from tests.simulation.scenarios.several_topics import create_topics, partition_counts
 
 from pyspark_kafka_direct.consumer.fetcher import read_range
 from pyspark_kafka_direct.consumer.range_counter import count_range
@@ -58,10 +58,7 @@ _SLACK = 2.0  # seconds by which an error may come late: the connects and respon
 def run(world: World, plan: Plan) -> None:
     environment = Environment(world, plan)
     parameters = plan.parameters
-    counts = partition_counts(TOPICS, parameters)
-    for number, (topic, partitions) in enumerate(counts.items()):
-        environment.cluster.create_topic(topic, partitions)
-        environment.write_log(topic, partitions, parameters["log"][number :: len(counts)])
+    counts = create_topics(environment, TOPICS)
     for number, batch in enumerate(parameters["append_list"], len(parameters["log"])):
         topic = TOPICS[number % len(counts)]
         world.at(environment.started_at + batch["at"], _append, environment, topic, batch, number)

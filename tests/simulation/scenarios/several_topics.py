@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
+    from tests.simulation.environment import Environment
+
 _MOST: Final = 3  # partitions of a topic
 
 
@@ -22,6 +24,16 @@ def partition_counts(names: Sequence[str], parameters: Mapping[str, Any]) -> dic
     """Return the topics with their numbers of partitions."""
     partitions = parameters["partitions"]
     return {name: 1 + (partitions - 1 + number) % _MOST for number, name in enumerate(names[: parameters["topics"]])}
+
+
+def create_topics(environment: Environment, names: Sequence[str]) -> dict[str, int]:
+    """Create the drawn topics, deal the batches of the drawn log to them, and return their partition counts."""
+    parameters = environment.plan.parameters
+    counts = partition_counts(names, parameters)
+    for number, (topic, partitions) in enumerate(counts.items()):
+        environment.cluster.create_topic(topic, partitions)
+        environment.write_log(topic, partitions, parameters["log"][number :: len(counts)])
+    return counts
 
 
 def draw_place(rng: random.Random, counts: Mapping[str, int]) -> int:
