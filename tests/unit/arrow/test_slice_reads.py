@@ -185,6 +185,29 @@ def test_losses_of_several_ranges_of_a_partition_add_up(cluster: SliceCluster, t
         assert skipped == lost
 
 
+def test_all_losses_of_a_partition_are_on_the_slice(cluster: SliceCluster, caplog: pytest.LogCaptureFixture) -> None:
+    for tp in (T0, U0):
+        cluster.append_each(tp, 5)
+        cluster.delete_records(tp, 2)
+    ranges = [OffsetRange(*tp, 0, 9) for tp in (T0, U0)]
+    found = cluster.read(ranges, failOnDataLoss="false", columns=["offset"])
+    expected = [
+        SliceLoss(*tp, cause, count) for tp in (T0, U0) for cause, count in (("aged_out", 2), ("beyond_end", 4))
+    ]
+    assert [*found.losses] == expected
+    for lost in ("[0, 2) of t-0", "[5, 9) of t-0", "[0, 2) of u-0", "[5, 9) of u-0"):
+        assert [message for message in caplog.messages if lost in message]
+
+
+def test_each_warning_of_the_plan_is_logged(cluster: SliceCluster, caplog: pytest.LogCaptureFixture) -> None:
+    for tp in (T0, T1):
+        cluster.append_each(tp, 5)
+        cluster.delete_records(tp, 3)
+    assert cluster.values(end={T0: 1, T1: 1}) == []
+    for tp in (T0, T1):
+        assert [message for message in caplog.messages if f"{tp}: the log starts at offset 3" in message]
+
+
 def test_ranges_of_missing_partitions_are_losses(cluster: SliceCluster) -> None:
     cluster.append(T0, 5)
     ranges = [OffsetRange("t", 0, 0, 5), OffsetRange("t", 7, 0, 3), OffsetRange("t", 8, 0, 2)]
@@ -246,8 +269,8 @@ def test_losses_can_be_read_while_threads_find_others() -> None:
             losses.found(2, task, {})
             return super().items()
 
-    losses.found(1, task, FoundMeanwhile({DataLossCause.AGED_OUT: 3}))
-    assert losses.all() == (SliceLoss("t", 0, "aged_out", 3),)
+    losses.found(1, task, FoundMeanwhile({DataLossCause.AGED_OUT: 3, DataLossCause.TRUNCATED: 1}))
+    assert losses.all() == (SliceLoss("t", 0, "aged_out", 3), SliceLoss("t", 0, "truncated", 1))
 
 
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
