@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+    from pyspark_kafka_direct.protocol.messages import ApiMessageType
 
 _FOREVER = 1e9  # in seconds
 _LONGEST_REQUEST = 120.0  # in seconds
@@ -195,6 +196,14 @@ class UnitCluster:
         It is for responses that a broker sends at rare moments, and for which there is no event.
         """
         self._changes[api] = change
+
+    def offer(self, *apis: ApiMessageType) -> None:
+        """Let brokers offer requests for which they have no handler; ``change`` defines the responses."""
+        ranges = [
+            {"api_key": each.key, "min_version": each.versions.lowest, "max_version": each.versions.highest}
+            for each in apis
+        ]
+        self.change("ApiVersions", lambda _, values: {**values, "api_keys": [*values["api_keys"], *ranges]})
 
     def connect_fault(self, kind: str, *, repeats: int = 1) -> None:
         """Let something happen to the next connects."""

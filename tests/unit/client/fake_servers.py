@@ -64,9 +64,12 @@ class ServerConnection:
 
     def request(self) -> tuple[int, int, int]:
         """Return API key, version and correlation id of the next request."""
-        size = struct.unpack(">i", self._read(4))[0]
-        api_key, version, correlation_id = struct.unpack_from(">hhi", self._read(size))
+        api_key, version, correlation_id = struct.unpack_from(">hhi", self.frame())
         return api_key, version, correlation_id
+
+    def frame(self) -> bytes:
+        """Return the next request without its size."""
+        return self._read(struct.unpack(">i", self._read(4))[0])
 
     def respond(self, correlation_id: int, body: bytes) -> None:
         self.socket.sendall(struct.pack(">ii", len(body) + 4, correlation_id) + body)

@@ -32,7 +32,7 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.options.settings import FetchSettings
-from pyspark_kafka_direct.protocol.messages import FIND_COORDINATOR, METADATA
+from pyspark_kafka_direct.protocol.messages import FIND_COORDINATOR, METADATA, PRODUCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,10 @@ def fetch(connection: Connection, seconds: float = 120) -> memoryview:
     return connection.receive(Deadline.after(seconds))
 
 
-@pytest.mark.parametrize(("api_ranges", "fallback"), [({18: (0, 2)}, 2), ({18: (4, 9)}, 5), ({}, 0)])
+@pytest.mark.parametrize(
+    ("api_ranges", "fallback"),
+    [({18: (0, 2)}, 2), ({3: (0, 1), 18: (0, 2), 36: (0, 0)}, 2), ({18: (4, 9)}, 5), ({}, 0)],
+)
 def test_api_versions_request_falls_back_to_the_version_that_the_broker_names(
     api_ranges: dict[int, tuple[int, int]], fallback: int
 ) -> None:
@@ -164,6 +167,16 @@ def test_each_address_of_a_host_gets_an_equal_share_of_the_time(
     connection, _ = connect(cluster, connect_timeout_ms=12_000)
     assert cluster.connect_limits == pytest.approx([4, 6, 12], abs=0.1)
     cluster.pool.release(connection)
+
+
+def test_an_error_names_each_address_that_did_not_respond(
+    cluster: UnitCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = [Address(socket.AF_INET, socket.SOCK_STREAM, 6, (f"broker-{number}", 9092)) for number in (3, 2, 1)]
+    monkeypatch.setattr(cluster.process, "resolve_host", lambda *_: addresses)
+    cluster.connect_fault("stall_connect", repeats=3)
+    with pytest.raises(BrokerTimeoutError, match=r"\(broker-3, broker-2, broker-1 did not respond\)"):
+        connect(cluster)
 
 
 def test_nothing_is_sent_after_the_deadline(cluster: UnitCluster) -> None:
@@ -290,6 +303,25 @@ def test_host_that_drops_packets_times_out() -> None:
             assert filler.connect_ex(listener.getsockname()) in (0, errno.EINPROGRESS)
         with pytest.raises(BrokerTimeoutError, match=r"socket\.connection\.setup\.timeout\.ms"):
             Connection.open(SETTINGS, "127.0.0.1", listener.getsockname()[1], Deadline.after(0.3))
+
+
+@pytest.mark.parametrize("sizes", [(20_000, 10, 20_000), (10, 20_000, 10), (20_000, 20_000, 20_000), (10, 10, 10)])
+def test_all_parts_of_a_request_are_sent(sizes: tuple[int, ...]) -> None:
+    """Large parts are sent without a copy."""
+    records = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+    received: queue.Queue[bytes] = queue.Queue()
+
+    def handle(server_side: ServerConnection) -> None:
+        server_side.respond_to_api_versions()
+        received.put(server_side.frame())
+        server_side.keep_open()
+
+    partitions = [{"index": number, "records": each} for number, each in enumerate(records)]
+    request = {"acks": 1, "timeout_ms": 1, "topic_data": [{"name": "t", "partition_data": partitions}]}
+    with FakeServer(handle) as peer, contextlib.closing(peer.connect()) as connection:
+        connection.submit(PRODUCE, request, Deadline.after(120))
+        body = received.get(timeout=120)
+    assert [body.count(bytes([number + 1]) * 10) for number in range(3)] == [size // 10 for size in sizes]
 
 
 SIZES = [10, 70_000, 5_000_000, 30, 9_000_000, 40_000]

@@ -149,15 +149,15 @@ def test_idle_connections_are_limited(pool: Pool) -> None:
 def test_connections_unused_for_too_long_are_closed(pool: Pool) -> None:
     """The time is in milliseconds; any use of the pool closes them."""
     old, kept = pool.acquire(connections_max_idle_ms=500_000), pool.acquire(connections_max_idle_ms=-1)
-    elsewhere = pool.acquire(2, connections_max_idle_ms=500_000)
-    pool.release(kept, old, elsewhere)
+    elsewhere = [pool.acquire(broker, connections_max_idle_ms=500_000) for broker in range(2, 6)]
+    pool.release(kept, old, *elsewhere)
     pool.cluster.sleep(499.9)
     pool.release(pool.acquire())
     assert not old.closed
     pool.cluster.sleep(0.2)
     pool.release(pool.acquire())
     assert old.closed
-    assert elsewhere.closed
+    assert all(connection.closed for connection in elsewhere)
     assert not kept.closed
 
 

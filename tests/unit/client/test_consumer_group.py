@@ -18,7 +18,7 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.protocol.error_codes import ErrorCode
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -196,3 +196,15 @@ def test_a_group_with_members_rejects_commits_of_others(cluster: UnitCluster, in
     with pytest.raises(BrokerError, match=r"'p\.cont': the group has active members.*Use a separate group id"):
         commit(cluster) if in_transaction else ConsumerGroup(cluster.client(), "p.cont").commit({A: 1})
     assert cluster.sent("TxnOffsetCommit") + cluster.sent("OffsetCommit") == 1
+
+
+def test_the_error_codes_of_a_group_with_members(cluster: UnitCluster) -> None:
+    """No other error has this advice."""
+    group, found = ConsumerGroup(cluster.client(), "g"), set()
+    for code in ErrorCode:
+        if code != ErrorCode.NONE and not error_code_info(code).retriable:
+            cluster.fault("OffsetCommit", "error", code=code)
+            with pytest.raises(KafkaDirectError, match=f"{code.name}.*committing|committing .*{code.name}") as caught:
+                group.commit({A: 1, C: 1})
+            found |= {code} if "active members" in str(caught.value) else set()
+    assert found == {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}

@@ -22,13 +22,13 @@ from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-A = TopicPartition("t", 0)
+A, B = TopicPartition("t", 0), TopicPartition("u", 0)
 BACKOFF = {"retry_backoff_ms": 100, "retry_backoff_max_ms": 300}
 
 
 @pytest.fixture
 def cluster() -> Iterator[UnitCluster]:
-    with UnitCluster({"t": 1}, brokers=2) as cluster:
+    with UnitCluster({"t": 1, "u": 1}, brokers=2) as cluster:
         yield cluster
 
 
@@ -43,13 +43,18 @@ def assert_backoff(found: list[float], expected: list[float]) -> None:
     assert all(0.8 * each <= pause <= 1.2 * each + 0.04 for pause, each in zip(found, expected, strict=True)), found
 
 
-def test_coordinator_of_a_group_is_looked_up_once(cluster: UnitCluster) -> None:
+@pytest.mark.parametrize("commits", [False, True])
+def test_coordinator_of_a_group_is_looked_up_once(cluster: UnitCluster, commits: bool) -> None:
     group = ConsumerGroup(cluster.client(), "mine")
     for _ in range(3):
-        group.committed([A])
+        if commits:
+            group.commit({A: 1, B: 1})
+        else:
+            group.committed([A, B])
     assert [(each.key, each.key_type) for each in cluster.received("FindCoordinator")] == [("mine", 0)]
     (metadata,) = cluster.received("Metadata")
-    assert [each.name for each in metadata.topics] == ["t"], "the client finds out whether a cluster can be reached"
+    names = [each.name for each in metadata.topics]
+    assert names == ["t", "u"], "the client finds out whether a cluster can be reached"
     assert cluster.open_connections <= 2
 
 

@@ -71,14 +71,15 @@ def test_only_moved_partitions_are_retried_at_their_new_leader(cluster: UnitClus
     assert cluster.sent("Metadata") == 2
 
 
-def test_a_partition_without_a_leader_waits_for_one(cluster: UnitCluster) -> None:
-    cluster.event("lose_leader", topic="t", partition=0, seconds=2.0)
+@pytest.mark.parametrize("number", range(3))
+def test_a_partition_without_a_leader_waits_for_one(cluster: UnitCluster, number: int) -> None:
+    cluster.event("lose_leader", topic="t", partition=number, seconds=2.0)
     client, started = cluster.client(), cluster.now
-    assert latest(client, A, B) == [(A, 1), (B, 2)]
+    assert latest(client, A, B, C) == [(A, 1), (B, 2), (C, 3)]
     assert 2 <= cluster.now - started < 2.5
-    cluster.event("lose_leader", topic="t", partition=0, seconds=2.0)
+    cluster.event("lose_leader", topic="t", partition=number, seconds=2.0)
     client.topics(["t"])
-    assert client.leader(A).id == 1
+    assert client.leader(TopicPartition("t", number)).id == cluster.partition(TopicPartition("t", number)).leader
     assert 4 <= cluster.now - started < 4.5
 
 

@@ -138,6 +138,13 @@ def test_witnesses_confirm_the_leaders_of_all_topics(cluster: UnitCluster) -> No
     assert ends(client) == [150 + number for number in range(6)]
 
 
+def test_the_bounds_of_all_logs_are_those_of_confirmed_leaders(cluster: UnitCluster) -> None:
+    depose(cluster)
+    client = cluster.client()
+    assert ends(client) == [100 + number for number in range(6)]
+    assert client.log_bounds(ALL, client.deadline()) == {tp: (0, 150 + number) for number, tp in enumerate(ALL)}
+
+
 def test_later_epochs_of_all_partitions_are_confirmed(cluster: UnitCluster) -> None:
     depose(cluster)
     client = cluster.client()
@@ -151,6 +158,46 @@ def test_lost_epochs_of_all_partitions_are_dropped(cluster: UnitCluster) -> None
         client.raise_epoch_floor(tp, cluster.topic_id(tp.topic), 9)
     assert ends(client) == [100 + number for number in range(6)]
     assert 10 <= cluster.now - started < 20
+
+
+class LaggingCluster(UnitCluster):
+    """Brokers 1 to 5 lag behind broker 6, which leads those partitions that have a replica there."""
+
+    def __init__(self) -> None:
+        connection = {"default_api_timeout_ms": 20_000}
+        super().__init__(dict.fromkeys(TOPICS, 2), brokers=6, replication_factor=3, connection=connection)
+        self.pool.rotation = 0.0
+        self.known_epochs = {tp: self.partition(tp).epoch for tp in ALL}  # at brokers 1 to 5
+        self.moved = {tp for tp in ALL if 6 in self.partition(tp).replicas}
+        stick(self, 1, 2, 3, 4, 5)
+        for tp in self.moved:
+            self.elect(tp, 6)
+
+    def deposed(self, client: ClusterClient) -> set[TopicPartition]:
+        """Return the partitions of which the client knows a later leader than brokers 1 to 5."""
+        return {tp for tp in ALL if client.is_deposed(tp, self.topic_id(tp.topic), self.known_epochs[tp])}
+
+
+def test_epochs_are_dropped_only_if_the_replicas_of_each_partition_confirm_it() -> None:
+    with LaggingCluster() as cluster:
+        assert ALL[0] not in cluster.moved
+        client = cluster.client()
+        for tp in ALL:
+            client.raise_epoch_floor(tp, cluster.topic_id(tp.topic), cluster.known_epochs[tp] + 1)
+        client.topics(TOPICS)
+        cluster.sleep(10.1)
+        assert cluster.deposed(client) == set(ALL)
+        client.topics(TOPICS)
+        assert cluster.deposed(client) == cluster.moved
+
+
+def test_the_replicas_of_all_partitions_of_a_topic_are_witnesses() -> None:
+    with LaggingCluster() as cluster:
+        assert [tp.partition for tp in cluster.moved if tp.topic == "ships"] == [1]
+        client = cluster.client()
+        client.topics(["ships"])
+        client.raise_epoch_floors(["ships"])
+        assert cluster.deposed(client) == {TopicPartition("ships", 1)}
 
 
 # Missing topics and partitions.

@@ -181,6 +181,15 @@ class TestRealSystem:
             assert SYSTEM.wait_ready([one.fileno()], [one.fileno()], 0.05) == set()
             assert time.monotonic() - started >= 0.04
             assert SYSTEM.wait_ready([one.fileno(), other.fileno()], [one.fileno()], 20) == {other.fileno()}
+            third, fourth = socket.socketpair()
+            with third, fourth:
+                writable = {other.fileno(), third.fileno()}
+                assert SYSTEM.wait_ready([], [one.fileno(), *writable], 20) == writable
+                third.send(b"x")
+                assert SYSTEM.wait_ready([one.fileno(), other.fileno(), fourth.fileno()], [], 20) == {
+                    other.fileno(),
+                    fourth.fileno(),
+                }
             other.close()
             assert SYSTEM.wait_ready([], [one.fileno()], 20) == {one.fileno()}
 

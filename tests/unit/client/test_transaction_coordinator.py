@@ -25,7 +25,7 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.protocol.error_codes import ErrorCode
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
@@ -182,6 +182,36 @@ def test_unconfirmed_end_txn_has_unknown_outcome(fault: Fault, reason: str) -> N
         transaction.end()
 
 
+REJECTIONS = {
+    ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFencedError,
+    FENCED: ProducerFencedError,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: ProducerFencedError,
+    NO_TRANSACTION: OutcomeUnknownError,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: OutcomeUnknownError,
+}
+"""Errors of tries that were not applied for good, and what they mean after a try that may have been applied."""
+
+
+def test_each_error_code_is_that_of_an_applied_or_of_a_rejected_try() -> None:
+    with Transaction() as transaction:
+        for code in ErrorCode:
+            if code == ErrorCode.NONE or not isinstance(error_for(code, ""), BrokerError):  # such as those of topics
+                continue
+            transaction.next_tries(code, NO_TRANSACTION)
+            with pytest.raises(BrokerError) as caught:
+                transaction.end()
+            is_rejected = code in REJECTIONS or code in (CONCURRENT, LOADING)
+            assert isinstance(caught.value, OutcomeUnknownError) is not is_rejected, code
+
+
+@pytest.mark.parametrize("code", REJECTIONS)
+def test_what_a_rejection_means_after_an_unconfirmed_try(code: ErrorCode) -> None:
+    with Transaction(LOST, code) as transaction:
+        with pytest.raises(BrokerError, match=rf"was not confirmed \(no response arrived; then: {code.name}") as caught:
+            transaction.end()
+        assert type(caught.value) is REJECTIONS[code]
+
+
 @pytest.mark.parametrize("code", [CONCURRENT, LOADING], ids=str)
 def test_end_txn_that_was_never_started_was_not_applied(code: int) -> None:
     with Transaction(*[code] * 10_000) as transaction:
@@ -198,6 +228,14 @@ def test_init_transactions_fetches_the_feature_each_time(level: int, transaction
         cluster.cluster.settings = replace(cluster.cluster.settings, transaction_version=level)  # by an administrator
         result = transactions.init_transactions(1000)
         assert result == ((0, 1), transaction_v2)
+
+        def with_other_features(_: int, values: dict[str, Any]) -> dict[str, Any]:
+            others = [{"name": name, "max_version_level": 9, "min_version_level": 9} for name in ("a", "z")]
+            features = [others[0], *values["finalized_features"], others[1]]
+            return {**values, "finalized_features": features}
+
+        cluster.change("ApiVersions", with_other_features)
+        assert transactions.transaction_v2() is transaction_v2
         request = cluster.received("InitProducerId")[-1]
         assert (request.transactional_id, request.transaction_timeout_ms) == ("p.sink", 1000)
 
