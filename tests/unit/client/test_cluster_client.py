@@ -245,11 +245,12 @@ def test_cached_metadata_is_used_up_to_its_maximum_age(cluster: UnitCluster) -> 
 
 @pytest.mark.parametrize("topic_ids", [True, False], ids=["with ids", "before Kafka 2.8"])
 def test_the_topic_ids_of_cached_metadata_are_known_without_a_request(topic_ids: bool) -> None:
-    with UnitCluster({TOPIC: 1}, topic_ids=topic_ids) as cluster:
+    with UnitCluster({TOPIC: 1, "trains": 1}, topic_ids=topic_ids) as cluster:
         client = cluster.client()
         assert client.known_topic_ids([TOPIC]) == {}
-        client.topics([TOPIC])
-        assert client.known_topic_ids([TOPIC, "other"]) == ({TOPIC: cluster.topic_id(TOPIC)} if topic_ids else {})
+        client.topics([TOPIC, "trains"])
+        ids = {name: cluster.topic_id(name) for name in (TOPIC, "trains")}
+        assert client.known_topic_ids([TOPIC, "other", "trains"]) == (ids if topic_ids else {})
         assert cluster.sent("Metadata") == 1
 
 

@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.simulation.faults import RequestFault
 from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.client.fake_servers import (
     KAFKA_4,
@@ -176,6 +177,11 @@ def test_an_error_names_each_address_that_did_not_respond(
     monkeypatch.setattr(cluster.process, "resolve_host", lambda *_: addresses)
     cluster.connect_fault("stall_connect", repeats=3)
     with pytest.raises(BrokerTimeoutError, match=r"\(broker-3, broker-2, broker-1 did not respond\)"):
+        connect(cluster)
+    cluster.sleep(10)
+    cluster.connect_fault("stall_connect", repeats=2)
+    cluster.network.connect_faults[cluster.network.connect_count + 2] = RequestFault("refuse_connect")
+    with pytest.raises(BrokerUnreachableError, match=r"broker-3: no response in time; .*; broker-1: .*refused"):
         connect(cluster)
 
 

@@ -161,6 +161,15 @@ def test_connections_unused_for_too_long_are_closed(pool: Pool) -> None:
     assert not kept.closed
 
 
+def test_a_release_closes_connections_that_were_unused_for_too_long(pool: Pool) -> None:
+    acquired, *idle = (pool.acquire(broker, connections_max_idle_ms=500_000) for broker in range(1, 5))
+    pool.release(*idle)
+    pool.cluster.sleep(500.1)
+    pool.release(acquired)
+    assert all(connection.closed for connection in idle)
+    assert not acquired.closed
+
+
 def test_reconnects_to_failed_broker_back_off(pool: Pool) -> None:
     """The connection timeout grows with the failures (KIP-601)."""
     settings = {

@@ -85,6 +85,8 @@ def test_the_certificate_of_a_key_is_trusted_but_not_its_issuer(serve_tls: Calla
     port = serve_tls()
     own = truststore(tmp_path, jks("pw", key("broker", "pw", BROKER, OTHER_CA)), "pw")
     assert client_name_seen_by_server(settings_for(port, **own)) == "nobody"
+    second = truststore(tmp_path, jks("pw", key("client", "pw", CLIENT), key("broker", "pw", BROKER, OTHER_CA)), "pw")
+    assert client_name_seen_by_server(settings_for(port, **second)) == "nobody"
     issuer = truststore(tmp_path, jks("pw", key("other", "pw", CLIENT, CA)), "pw")
     assert "not signed" in tls_error_message(settings_for(port, **issuer))
 
@@ -142,6 +144,20 @@ def test_stores_without_what_is_wanted(tmp_path: Path) -> None:
     assert "the store has no private key with its certificate" in error_of(**only_trusted)
     without_chain = keystore(tmp_path, jks("pw", key("client", "pw", CLIENT)[: -len(trusted("", CLIENT)) + 14]), "pw")
     assert "damaged" in error_of(**without_chain)
+
+
+@pytest.mark.parametrize("alias", ["one", "two", "three"])  # the first one for Java is "one"
+def test_a_key_without_a_certificate_is_not_chosen(tmp_path: Path, alias: str) -> None:
+    protected = protect(pkcs8(CLIENT), "pw")
+    others = [protected_key(name, protected) for name in ("one", "two", "three") if name != alias]
+    assert "the store has no private key with its certificate" in error_of(
+        **keystore(tmp_path, jks("pw", *others), "pw")
+    )
+    for entries in ([*others, key(alias, "pw", CLIENT)], [key(alias, "pw", CLIENT), *others]):
+        store = new_file(tmp_path, jks("pw", *entries))
+        found = load_client_certificate(TlsSettings(keystore_location=store, keystore_password=Secret("pw")))
+        assert found is not None
+        assert found.pem.startswith(CLIENT.pem.encode())
 
 
 def test_a_key_of_another_certificate(tmp_path: Path) -> None:

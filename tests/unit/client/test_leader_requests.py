@@ -116,6 +116,20 @@ def test_fatal_error_raises_at_once_with_the_partition(cluster: UnitCluster) -> 
     assert cluster.sent("ListOffsets") == 1
 
 
+def test_a_fatal_error_beside_one_that_may_pass_raises_at_once(cluster: UnitCluster) -> None:
+    codes = {A.partition: ErrorCode.NOT_LEADER_OR_FOLLOWER, C.partition: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+    def reject(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        for each in values["topics"][0]["partitions"]:
+            each["error_code"] = codes[each["partition_index"]]
+        return values
+
+    cluster.change("ListOffsets", reject)
+    with pytest.raises(AuthorizationError):
+        latest(cluster.client(), A, C)
+    assert cluster.sent("ListOffsets") == 1
+
+
 def test_deadline_ends_the_retries(cluster: UnitCluster) -> None:
     cluster.every("ListOffsets", "error", code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     client, started = cluster.client(), cluster.now
@@ -125,18 +139,25 @@ def test_deadline_ends_the_retries(cluster: UnitCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "retries", "timeouts"),
-    [(LATEST, 9, [1, 2, 4]), (1, 9, [10, 10, 10]), (LATEST, 2, [1, 2, 10])],
-    ids=["the first timeouts are short", "except for timestamps", "and for the last try"],
+    ("positions", "retries", "timeouts"),
+    [
+        ({A: LATEST, C: LATEST}, 9, [1, 2, 4]),
+        ({A: 1}, 9, [10, 10, 10]),
+        ({A: LATEST, C: 1}, 9, [10, 10, 10]),
+        ({A: LATEST}, 2, [1, 2, 10]),
+    ],
+    ids=["the first timeouts are short", "except for timestamps", "also of one partition", "and for the last try"],
 )
-def test_timeouts_of_leader_requests(cluster: UnitCluster, position: int, retries: int, timeouts: list[float]) -> None:
+def test_timeouts_of_leader_requests(
+    cluster: UnitCluster, positions: dict[TopicPartition, int], retries: int, timeouts: list[float]
+) -> None:
     client = cluster.client(retries=retries, request_timeout_ms=10_000)
     client.topics(["t"])
     ends = [cluster.now]
     cluster.every("ListOffsets", "stall_response")
     cluster.before("ListOffsets", *[lambda: ends.append(cluster.now)] * 4)
     with pytest.raises(BrokerTimeoutError):
-        client.offsets({A: position}, deadline=client.deadline(35))
+        client.offsets(positions, deadline=client.deadline(35))
     ends.append(cluster.now)
     assert [b - a for a, b in pairwise(ends[1:])][:3] == pytest.approx(timeouts, abs=0.12)
 

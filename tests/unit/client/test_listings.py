@@ -132,6 +132,15 @@ def test_only_one_error_code_means_that_a_transactional_id_is_unknown(cluster: U
             describe_transaction(client, NAMES[0], client.deadline())
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_description_has_one_transaction(cluster: UnitCluster, count: int) -> None:
+    client = cluster.client()
+    begin(client, NAMES[0])
+    cluster.change("DescribeTransactions", lambda _, values: {**values, "transaction_states": states(values) * count})
+    with pytest.raises(ProtocolError, match="lacks the id"):
+        describe_transaction(client, NAMES[0], client.deadline())
+
+
 @pytest.mark.parametrize("broker", [1, 2, 3])
 def test_each_broker_has_to_list_its_transactions(cluster: UnitCluster, broker: int) -> None:
     client = cluster.client()

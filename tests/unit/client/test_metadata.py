@@ -65,10 +65,13 @@ def test_each_partition_has_the_leader_of_the_highest_epoch(
 def test_a_deposed_leader_is_none() -> None:
     floors = EpochFloors()
     floors.raise_to(TopicPartition("flights", 1), TOPIC_ID, 6)
-    snapshot = received(topic(5, 5), floors=floors)
-    partitions = [TopicPartition("flights", number) for number in range(3)]
-    assert snapshot.leaders(partitions) == {partitions[0]: PartitionLeader(NODE, 5)}
-    assert [each and each.replicas for each in map(snapshot.partition, partitions)] == [(1, 2), (1, 2), None]
+    snapshot = received(topic(5, 5, 7), floors=floors)
+    partitions = [TopicPartition("flights", number) for number in range(4)]
+    assert snapshot.leaders(partitions) == {
+        partitions[0]: PartitionLeader(NODE, 5),
+        partitions[2]: PartitionLeader(NODE, 7),
+    }
+    assert [each and each.replicas for each in map(snapshot.partition, partitions)] == [(1, 2)] * 3 + [None]
 
 
 def test_topics_are_removed_if_they_were_requested_and_are_missing() -> None:
@@ -81,4 +84,7 @@ def test_topics_are_removed_if_they_were_requested_and_are_missing() -> None:
     assert received(since=later).topics(["flights", "trains"]) == {"trains": topic(2, name="trains")}
     assert received(since=later, names=None).topics(["flights", "trains"]) == {}
     assert later.without_topic("flights").without_topic("flights").topics(["flights"]) == {}
+    three = received(topic(4, name="ships"), since=later, names=("ships",))
+    for name in ("flights", "trains", "ships"):
+        assert three.without_topic(name).cached_topics.keys() == {"flights", "trains", "ships"} - {name}
     assert later.topics(["flights"]) == {"flights": topic(3)}, "a snapshot does not change"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import sys
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +167,13 @@ def test_a_rejected_token_is_acknowledged(
     """The broker waits for this message before it ends the authentication."""
     assert reason in rejection(secured(cluster, oauth, accepted(first), second))
     assert messages(cluster) == [f"n,,\x01auth=Bearer {TOKEN}\x01\x01".encode(), b"\x01"]
+
+
+def test_all_extensions_are_sent_with_a_token(cluster: UnitCluster, oauth: SaslSettings) -> None:
+    assert oauth.oauth is not None
+    extended = replace(oauth, oauth=replace(oauth.oauth, extensions=(("pool", "p-1"), ("cluster", "mine"))))
+    secured(cluster, extended, accepted()).refresh_brokers()
+    assert messages(cluster) == [f"n,,\x01auth=Bearer {TOKEN}\x01pool=p-1\x01cluster=mine\x01\x01".encode()]
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ from uuid import UUID
 
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
-from tests.unit.client.witness_cluster import stick
+from tests.unit.client.witness_cluster import pause, stick
 
+from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.errors import AuthorizationError, ProtocolError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
+from pyspark_kafka_direct.planning.data_loss import Presence
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -152,6 +154,21 @@ def test_later_epochs_of_all_partitions_are_confirmed(cluster: UnitCluster) -> N
     assert deposed(cluster, client) == list(ALL)
 
 
+@pytest.mark.parametrize("tp", ALL, ids=str)
+def test_the_committed_epoch_of_any_partition_reveals_a_deposed_leader(
+    cluster: UnitCluster, tp: TopicPartition
+) -> None:
+    depose(cluster)
+    client = cluster.client(first_broker=2)
+    client.topics([tp.topic])
+    ConsumerGroup(client, "group").commit({tp: 7})
+    ConsumerGroup(cluster.client(), "group").commit({each: 5 for each in ALL if each != tp})
+    restarted = cluster.client()
+    assert ends(restarted) == [100 + number for number in range(6)]
+    assert ConsumerGroup(restarted, "group").committed(ALL) == {each: 7 if each == tp else 5 for each in ALL}
+    assert tp in deposed(cluster, restarted)
+
+
 def test_lost_epochs_of_all_partitions_are_dropped(cluster: UnitCluster) -> None:
     client, started = cluster.client(), cluster.now
     for tp in ALL:
@@ -191,13 +208,14 @@ def test_epochs_are_dropped_only_if_the_replicas_of_each_partition_confirm_it() 
         assert cluster.deposed(client) == cluster.moved
 
 
-def test_the_replicas_of_all_partitions_of_a_topic_are_witnesses() -> None:
+@pytest.mark.parametrize("names", [["ships"], ["flights", "ships"], ["flights", "ships", "trains"]], ids=len)
+def test_the_replicas_of_all_partitions_of_topics_are_witnesses(names: list[str]) -> None:
     with LaggingCluster() as cluster:
-        assert [tp.partition for tp in cluster.moved if tp.topic == "ships"] == [1]
+        assert [tp.partition for tp in cluster.moved if tp.topic in ("flights", "ships")] == [1]
         client = cluster.client()
-        client.topics(["ships"])
-        client.raise_epoch_floors(["ships"])
-        assert cluster.deposed(client) == {TopicPartition("ships", 1)}
+        client.topics(names)
+        client.raise_epoch_floors(names)
+        assert cluster.deposed(client) == {tp for tp in cluster.moved if tp.topic in names}
 
 
 # Missing topics and partitions.
@@ -212,6 +230,35 @@ def test_missing_partitions_are_confirmed_together(cluster: UnitCluster, deleted
     missing = {tp for tp in suspects if tp.topic in deleted or tp.partition == 7}
     assert client.confirm_missing(suspects) == missing
     assert 5 <= cluster.now - started < 7
+
+
+def test_the_presence_of_each_partition_is_known_while_a_broker_does_not_respond(cluster: UnitCluster) -> None:
+    client = cluster.client()
+    client.refresh_brokers()
+    pause(cluster, 3)
+    cluster.event("delete_topic", topic="ships")
+    check = client.absence_check({tp: cluster.topic_id(tp.topic) if tp.topic != "ships" else None for tp in ALL})
+    for _ in range(3):
+        assert check.step(client.deadline()) == {
+            tp: Presence.UNCONFIRMED if tp.topic == "ships" else Presence.PRESENT for tp in ALL
+        }
+        cluster.sleep(3)
+
+
+@pytest.mark.parametrize("recreated", TOPICS)
+def test_a_confirmation_lasts_for_the_topic_that_is_recreated_last(cluster: UnitCluster, recreated: str) -> None:
+    client = cluster.client()
+    check = client.absence_check({tp: cluster.topic_id(tp.topic) for tp in ALL})
+    assert check.confirmation_seconds == 5
+    for topic in TOPICS:
+        cluster.event("delete_topic", topic=topic)
+    cluster.sleep(1)
+    check.step(client.deadline())
+    cluster.sleep(3)
+    cluster.event("create_topic", topic=recreated)
+    cluster.sleep(1)
+    check.step(client.deadline())
+    assert check.confirmation_seconds == pytest.approx(9, abs=0.1)
 
 
 @pytest.mark.parametrize("denied", TOPICS)

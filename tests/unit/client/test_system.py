@@ -223,6 +223,19 @@ class TestRealSystem:
             far.close()
             assert SYSTEM.readable(near.fileno())
 
+    def test_waiting_until_any_socket_is_readable(self) -> None:
+        sockets = [each for _ in range(3) for each in socket.socketpair()]
+        with contextlib.ExitStack() as stack:
+            for each in sockets:
+                stack.enter_context(each)
+            near, far = sockets[::2], sockets[1::2]
+            for each in far:
+                each.send(b"x")
+                started = time.monotonic()
+                SYSTEM.wait_readable([sock.fileno() for sock in near], 20)
+                assert time.monotonic() - started < 10
+                near[far.index(each)].recv(1)
+
     def test_signals(self) -> None:
         signal = SYSTEM.wakeup_signal()
         assert not SYSTEM.readable(signal.fileno())

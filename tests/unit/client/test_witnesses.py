@@ -181,6 +181,17 @@ def test_a_topic_that_may_no_longer_be_described_is_an_error() -> None:
         assert client.confirm_missing({PARTITION: None}) == set()
 
 
+@pytest.mark.parametrize("broker", [1, 2, 3])
+def test_one_broker_that_denies_a_topic_is_enough_if_no_other_has_it(broker: int) -> None:
+    with cluster_of() as cluster:
+        client = cluster.client()
+        client.refresh_brokers()
+        cluster.event("delete_topic", topic=TOPIC)
+        respond(cluster, ErrorCode.TOPIC_AUTHORIZATION_FAILED, broker)
+        with pytest.raises(AuthorizationError):
+            client.absence_check({PARTITION: None}).step(client.deadline())
+
+
 def test_one_broker_with_a_stale_topic_id_does_not_recreate_a_topic() -> None:
     with cluster_of() as cluster:
         client, planned = cluster.client(), {PARTITION: cluster.topic_id(TOPIC)}
@@ -265,6 +276,20 @@ def test_unresponsive_brokers_leave_most_of_the_time() -> None:
         assert witnesses.track_unresolved({}) is None
         assert limits(witnesses) == about(3, 3, 30)
         assert limits(witnesses, refused=0) == about(6, 6, 6), "a response of another one is due"
+
+
+@pytest.mark.parametrize("broker", [1, 2, 3])
+def test_a_fatal_error_of_one_broker_releases_the_connections_to_the_others(broker: int) -> None:
+    """The test fails if one is left."""
+    with cluster_of() as cluster:
+        client = cluster.client()
+        client.refresh_brokers()
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        cluster.change("Metadata", lambda node, values: {**values, "error_code": code if node == broker else 0})
+        for node in {1, 2, 3} - {broker}:
+            pause(cluster, node, seconds=1)
+        with pytest.raises(AuthorizationError):
+            Witnesses(client).request_reports([TOPIC], (), client.deadline())
 
 
 def test_a_slow_broker_gets_more_time_if_no_other_responds() -> None:
