@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,16 +11,21 @@ from tests.simulation.cluster.coordinators import GROUP, Coordinators
 from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.client.witness_cluster import pause
 
-from pyspark_kafka_direct.client.broker_selection import attempt_timeout, broker_timeout, order_brokers
+from pyspark_kafka_direct.client.broker_selection import (
+    attempt_timeout,
+    broker_timeout,
+    no_broker_error,
+    order_brokers,
+)
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.errors import BrokerTimeoutError
+from pyspark_kafka_direct.errors import BrokerError, BrokerTimeoutError, BrokerUnreachableError, ProtocolError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_kafka_direct.client.cluster_client import ClusterClient
 
 TOPIC = "flights"
 PARTITION = TopicPartition(TOPIC, 0)
@@ -61,6 +68,40 @@ def test_only_last_broker_gets_full_timeout() -> None:
     assert broker_timeout(6.0, later_brokers=2, max_seconds=3.0) == 2.0
     assert [attempt_timeout(settings, tries) for tries in (1, 2, 3)] == [120.0, 240.0, 480.0]
     assert attempt_timeout(settings, 10_000) < 1e7
+
+
+@pytest.mark.parametrize(
+    ("failures", "expected"),
+    [
+        ({BrokerTimeoutError}, BrokerTimeoutError),
+        ({ProtocolError}, ProtocolError),
+        ({BrokerUnreachableError}, BrokerUnreachableError),
+        ({BrokerTimeoutError, BrokerUnreachableError}, BrokerUnreachableError),
+        ({ProtocolError, BrokerTimeoutError}, BrokerUnreachableError),
+        ({ProtocolError, BrokerUnreachableError}, BrokerUnreachableError),
+    ],
+)
+def test_the_error_of_several_brokers_is_one_that_a_retry_may_resolve_if_any_is(
+    failures: set[type[BrokerError]], expected: type[BrokerError]
+) -> None:
+    for chosen in product(failures, repeat=3):
+        if set(chosen) == failures:
+            error = no_broker_error([each("no", broker=f"b{number}:1") for number, each in enumerate(chosen)])
+            assert type(error) is expected
+            assert error.message.endswith(" b0:1: no; b1:1: no; b2:1: no")
+
+
+@pytest.mark.parametrize("responding", [1, 2, 3])
+def test_each_known_broker_is_called_until_one_responds(three: UnitCluster, responding: int) -> None:
+    settings = replace(three.client().settings, bootstrap_servers=(ADDRESSES[0],))
+    client = ClusterClient(settings, pool=three.pool)
+    client.refresh_brokers()
+    for broker in {1, 2, 3} - {responding}:
+        three.event("stop_broker", broker=broker - 1, seconds=500)
+    assert (
+        client.call_any_broker(lambda connection, _: connection.broker, client.deadline(60))
+        == f"broker-{responding}:9092"
+    )
 
 
 def test_a_broker_that_does_not_respond_is_avoided_until_it_does(three: UnitCluster) -> None:

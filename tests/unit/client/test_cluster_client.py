@@ -200,6 +200,10 @@ def test_metadata_that_lacks_a_partition_is_not_cached(cluster: UnitCluster) -> 
     assert client.leader(added).id == 1
     assert client.partition(added).leader == 1
     assert cluster.sent("Metadata") == 2
+    cluster.event("expand_topic", topic=TOPIC)
+    known = {PARTITION: 42, added: 0, TopicPartition(TOPIC, 2): 0}
+    assert client.offsets(dict.fromkeys(known, LATEST)) == known
+    assert cluster.sent("Metadata") == 3
 
 
 def test_use_next_broker_changes_the_broker(three: UnitCluster) -> None:

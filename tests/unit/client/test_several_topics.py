@@ -218,6 +218,17 @@ def test_the_replicas_of_all_partitions_of_topics_are_witnesses(names: list[str]
         assert cluster.deposed(client) == {tp for tp in cluster.moved if tp.topic in names}
 
 
+def test_lost_epochs_of_all_partitions_are_dropped_at_once(cluster: UnitCluster) -> None:
+    client = cluster.client()
+    for tp in ALL:
+        client.raise_epoch_floor(tp, cluster.topic_id(tp.topic), 9)
+    client.topics(TOPICS)
+    cluster.sleep(10.1)
+    found = client.topics(TOPICS)
+    assert [found[tp.topic].partitions[tp.partition].leader for tp in ALL] == [1] * 6
+    assert not any(client.is_deposed(tp, cluster.topic_id(tp.topic), 8) for tp in ALL)
+
+
 # Missing topics and partitions.
 
 

@@ -87,6 +87,18 @@ def test_another_broker_is_asked_for_each_one_that_does_not_report() -> None:
         assert {each.node_id for each in reports[TOPIC]} == {1, 3, 4}
 
 
+def test_brokers_are_found_again_only_if_all_known_ones_failed() -> None:
+    with cluster_of(5) as cluster:
+        client = cluster.client()
+        client.refresh_brokers()
+        for broker in (1, 2, 3):
+            stop(cluster, broker)
+            Witnesses(client).request_reports([TOPIC], (), client.deadline())
+            before = metadata_requests(cluster)
+            Witnesses(client).request_reports([TOPIC], (), client.deadline())
+            assert sum(metadata_requests(cluster, before)) == min(3, 5 - broker), "no other request for the brokers"
+
+
 def test_after_a_step_metadata_is_requested_from_another_broker() -> None:
     """The first one does not know the topic; without this, each retry would receive the same metadata."""
     with cluster_of() as cluster:
