@@ -486,9 +486,10 @@ def test_without_a_lifetime_the_expiry_time_in_the_token_counts(endpoint: Endpoi
         base64.b64encode(b"hunter2/+").decode(),
         base64.b64encode(b"hunter2/+").decode().rstrip("="),
         base64.b64encode(b"me:x:hunter2/+").decode(),
+        base64.b64encode(b"me:x:hunter2/+").decode().rstrip("="),
         "Basic%20" + quote_plus(base64.b64encode(b"me:x:hunter2/+").decode()),
     ],
-    ids=["plain", "quoted", "base64", "unpadded", "header", "quoted header"],
+    ids=["plain", "quoted", "base64", "unpadded", "header", "unpadded header", "quoted header"],
 )
 @pytest.mark.parametrize("urlencode", [False, True], ids=["plain", "urlencoded"])
 def test_echoed_secret_is_redacted(endpoint: Endpoint, echoed: str, urlencode: bool) -> None:
