@@ -529,15 +529,18 @@ def test_each_loss_has_its_cause_and_the_offsets_that_are_known(cluster: NewClus
 
 
 def test_a_new_partition_may_lose_records_between_two_requests(cluster: NewCluster) -> None:
-    brokers = cluster(10, 100)
+    brokers = cluster(10, 100, 50)
     stream, start = brokers.planner(fail=False, max_offsets=1000), {T0: 0}
     for log_start in (7, 14, 21, 28):
         brokers.before("ListOffsets", partial(brokers.delete_records, T1, log_start))
     end = stream.next_end_offsets(start)
-    assert end == {T0: 10, T1: 100}
+    assert end == {T0: 10, T1: 100, T2: 50}
     assert brokers.losses == [(DataLossCause.AGED_OUT, {T1: 21}), (DataLossCause.AGED_OUT, {T1: 7})]
-    brokers.delete_records(T1, 35)
-    assert planned(stream.plan(start, end)) == [("t-0", 0, 10), ("t-1", 35, 100)]
+    brokers.losses.clear()
+    for tp, log_start in ((T1, 35), (T2, 20)):
+        brokers.delete_records(tp, log_start)
+    assert planned(stream.plan(start, end)) == [("t-0", 0, 10), ("t-1", 35, 100), ("t-2", 20, 50)]
+    assert brokers.losses == [(DataLossCause.AGED_OUT, {T1: 35}), (DataLossCause.AGED_OUT, {T2: 20})]
 
 
 def test_a_loss_in_a_replayed_batch_is_left_to_its_tasks(cluster: NewCluster) -> None:

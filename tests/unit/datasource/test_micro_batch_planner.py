@@ -302,14 +302,20 @@ def test_the_record_sizes_of_deleted_topics_are_forgotten(cluster: NewCluster) -
 def test_a_sample_of_huge_records_counts_immediately(cluster: NewCluster) -> None:
     """However many tiny ones came before: the next batch starts with them."""
     brokers = cluster()
-    brokers.cluster.create_topic("t", 1)
+    brokers.cluster.create_topic("t", 2)
+    brokers.append_each(T0, 10, size=100)
     for size, count in ((100, 500), (1_000_000, 2), (100, 500)):
-        brokers.append_each(T0, count, size=size)
+        brokers.append_each(T1, count, size=size)
     stream = brokers.planner(max_bytes=10_000)
-    tiny = stream.next_end_offsets({T0: 0})[T0]
+    assert stream.next_end_offsets({T0: 0, T1: 1002}) == {T0: 10, T1: 1002}, "it has sampled another partition before"
+
+    def next_count(start: int) -> int:
+        return stream.next_end_offsets({T0: 10, T1: start})[T1] - start
+
+    tiny = next_count(0)
     assert 50 < tiny < 70
-    assert [stream.next_end_offsets({T0: start})[T0] - start for start in (10, 20, 500)] == [tiny, tiny, 1]
-    assert 2 < stream.next_end_offsets({T0: 502})[T0] - 502 < tiny / 2, "the next are only partly assumed to be tiny"
+    assert [next_count(start) for start in (10, 20, 500)] == [tiny, tiny, 1]
+    assert 2 < next_count(502) < tiny / 2, "the next are only partly assumed to be tiny"
 
 
 def test_only_the_partitions_with_the_most_to_read_are_sampled(cluster: NewCluster) -> None:

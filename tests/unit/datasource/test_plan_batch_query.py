@@ -162,6 +162,12 @@ def test_records_that_a_batch_skips_are_logged_and_counted(
     assert ["[2, 5)" in caplog.messages[0], "[2, 7)" in caplog.messages[1], len(caplog.messages)] == [True, True, 2]
     losses = [(loss.partition, loss.cause, loss.offsets) for loss in load_totals(folder).losses]
     assert losses == [(0, "aged_out", 3), (1, "aged_out", 5)]
+    caplog.clear()
+    assert tasks(reader(brokers, subscribe="t", endingoffsets='{"t":{"0":3,"1":4}}')) == []
+    assert caplog.messages == [
+        "t-0: the log starts at offset 5, after the requested end 3: nothing to read",
+        "t-1: the log starts at offset 7, after the requested end 4: nothing to read",
+    ]
 
 
 def test_pushed_filters_narrow_the_plan(cluster: NewCluster, reader: Any, caplog: pytest.LogCaptureFixture) -> None:
