@@ -68,6 +68,12 @@ class StoreCluster(UnitCluster):
         """Append records of other writers."""
         self.cluster.append(STORE_PARTITION, [value for _, value in records], keys=[key for key, _ in records])
 
+    def remove_records_of(self, partition: TopicPartition) -> None:
+        """Remove the saved offsets of a partition from the log."""
+        key = offset_key(QUERY, partition)
+        for replica in self.partition(STORE_PARTITION).replicas.values():
+            replica.replace_batches(each for each in replica.batches if key not in each.keys)
+
     def committed_offsets(self) -> list[int]:
         """All committed offsets of the query in log order, after all transactions have ended."""
         log = self.log(STORE_PARTITION)

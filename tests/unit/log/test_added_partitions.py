@@ -118,3 +118,7 @@ def test_each_read_of_a_table_with_more_partitions_fails(cluster: LogCluster) ->
                 use()
         assert len(cluster.requests) == requests
         assert table.log.positions == {tp(0): 0}
+        cluster.event("recreate_topic", topic=TOPIC, partitions=1)
+        cluster.put(b"k", b"v")
+        cluster.sleep(60)
+        assert table.snapshot() == {b"k": b"v"}, "the new topic has one partition"

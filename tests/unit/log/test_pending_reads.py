@@ -55,6 +55,8 @@ def test_the_other_reads_stay_pending_when_one_is_removed(state: str) -> None:
     error = ValueError()
     pending_reads.fail_all(error)
     assert [each.done() for each in reads] == [False, True, True]
+    assert not pending_reads.has_pending
+    assert not pending_reads.has_queued
 
 
 def test_reads_past_an_offset_of_a_missing_partition_fail_and_the_others_stay() -> None:
@@ -68,6 +70,7 @@ def test_reads_past_an_offset_of_a_missing_partition_fail_and_the_others_stay() 
     assert pending_reads.unreached_offsets({}) == {tp(0): 3, tp(2): 3}
     pending_reads.fail_active(ValueError())
     assert all(each.done() for each in reads)
+    assert not pending_reads.has_pending
 
 
 def test_a_read_that_nobody_waits_for_is_dropped() -> None:
@@ -102,8 +105,9 @@ def test_abandoned_reads_do_not_accumulate(state: str) -> None:
     if state == "active with known ends":
         pending_reads.set_ends({tp(0): 5})
     for _ in range(1000):
-        add_read_to_end(pending_reads)
+        abandoned = add_read_to_end(pending_reads)
         pending_reads.activate(0)
+        del abandoned
     assert retained_reads(pending_reads) <= 2
     assert not waiting.done()
 

@@ -78,6 +78,9 @@ def test_the_last_table_that_was_started_is_the_only_writer(cluster: LogCluster,
         second.put(b"a", b"4")
     with pytest.raises(IllegalLogStateError, match="stopped"):
         second.write({b"a": b"4"})
+    start = cluster.now
+    second.stop(60)
+    assert cluster.now - start < 1, "a second stop waits for nothing"
 
 
 def test_a_start_does_not_wait_for_a_transaction_that_it_aborts(cluster: LogCluster) -> None:

@@ -76,6 +76,30 @@ def test_a_log_that_waits_for_records_stops_at_once(cluster: LogCluster, idle_se
         assert cluster.now - began < 0.1
 
 
+def test_a_flush_waits_for_all_records_that_were_sent(cluster: LogCluster) -> None:
+    with cluster.log_of() as log, cluster.table_of() as table:
+        cluster.every("Produce", "delay_response", seconds=5)
+        sent = [log.send_with_receipt(b"k%d" % number, b"v") for number in range(4)]
+        log.flush(60)
+        assert all(each.done() for each in sent)
+        sent = [table.put(b"k%d" % number, b"v") for number in range(4)]
+        table.flush(60)
+        assert all(each.done() for each in sent)
+    for stopped in (log, table):
+        with pytest.raises(IllegalLogStateError, match=r"is stopped; flush\(\) needs a running log"):
+            stopped.flush()
+
+
+def test_a_read_fails_if_the_log_stops_before_it_is_pending(
+    cluster: LogCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = cluster.log_of()
+    log.start()
+    monkeypatch.setattr(log._thread, "check_started", lambda _: log.stop(60))  # as another thread may do
+    with pytest.raises(IllegalLogStateError, match="The log was stopped"):
+        log.read_to_end().result(60)
+
+
 def test_a_failed_start_leaves_a_stopped_table(cluster: LogCluster) -> None:
     cluster.deny_topic(100)
     table = cluster.table_of()
