@@ -61,20 +61,45 @@ class CommandCluster(SliceCluster):
         """Commit offsets of a consumer group."""
         ConsumerGroup(self.client(), group).commit(offsets)
 
-    def write_headers(self, topic: str, rows: Sequence[Sequence[Header]], partition: int = 0) -> None:
-        """Write a record with each of the lists of headers."""
+    def write_headers(
+        self, topic: str, rows: Sequence[Sequence[Header]], partition: int = 0, *, times_ms: Sequence[int] = ()
+    ) -> None:
+        """Write a record with each of the lists of headers, and perhaps with these timestamps."""
         headers = pa.array([[{"key": key, "value": value} for key, value in row] for row in rows], HEADERS)
         numbers = pa.array([partition] * len(rows), pa.int32())
-        self.write(topic, pa.table({"value": [b"x"] * len(rows), "headers": headers, "partition": numbers}))
+        columns = {"value": [b"x"] * len(rows), "headers": headers, "partition": numbers}
+        if times_ms:
+            columns["timestamp"] = pa.array(times_ms, pa.int64())
+        self.write(topic, pa.table(columns))
 
 
-def write_checkpoint(folder: Path, batches: Sequence[Sequence[Mapping[str, object]]], committed: int) -> str:
-    """Write the checkpoint of a query with the end offsets of the sources of each batch; return its path."""
+def write_checkpoint(
+    folder: Path,
+    batches: Sequence[Sequence[Mapping[str, object] | None]],
+    committed: int,
+    *,
+    times_ms: Sequence[int] = (),
+    starts: Mapping[int, Mapping[str, object]] | None = None,
+) -> str:
+    """Write the checkpoint of a query; return its path.
+
+    Args:
+        folder: The checkpoint, whose name is the query id.
+        batches: The end offsets of the sources of each batch; None if a source has none yet.
+        committed: The number of committed batches.
+        times_ms: When the batches were planned.
+        starts: The start offsets of sources, as Spark's own source keeps them.
+    """
     for name in ("offsets", "commits"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "metadata").write_text(json.dumps({"id": folder.name}))
     for number, sources in enumerate(batches):
-        (folder / f"offsets/{number}").write_text("\n".join(["v1", "{}", *map(json.dumps, sources)]))
+        metadata = json.dumps({"batchTimestampMs": times_ms[number]} if times_ms else {})
+        lines = ["-" if each is None else json.dumps(each) for each in sources]
+        (folder / f"offsets/{number}").write_text("\n".join(["v1", metadata, *lines]))
     for number in range(committed):
         (folder / f"commits/{number}").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    for source, offsets in (starts or {}).items():
+        (folder / f"sources/{source}").mkdir(parents=True, exist_ok=True)
+        (folder / f"sources/{source}/0").write_text("\0v1\n" + json.dumps(offsets))
     return str(folder)

@@ -39,6 +39,28 @@ def test_show_names_each_problem(cluster: CommandCluster, tmp_path: Path) -> Non
     assert "No longer in the cluster: deleted-0, deleted-1." in shown.errors
 
 
+def test_show_compares_each_of_the_last_batches(cluster: CommandCluster, tmp_path: Path) -> None:
+    ends = [(1, 2, 3), (4, 5, 6), (7, 8, 9), (8, 9, 10)]
+    batches = [[{"u": {"0": u}}, {"t": {"0": t0, "1": t1}}] for u, t0, t1 in ends]
+    checkpoint = write_checkpoint(tmp_path, batches, committed=3, times_ms=[1000, 2000, 3000, 4000])
+    shown = cluster.run("checkpoint", "show", checkpoint, "--batches", "3", "--json")
+    columns = ("batch", "state", "time", "partition", "start", "end", "offsets", "lag")
+    found = [tuple(row[name] for name in columns) for row in shown.rows]
+    assert found == [
+        (batch, "unfinished" if batch == 3 else "committed", f"1970-01-01T00:00:0{batch + 1}Z", partition,
+         ends[batch - 1][index], ends[batch][index], ends[batch][index] - ends[batch - 1][index],
+         10 - ends[batch][index])
+        for batch in (1, 2, 3)
+        for index, partition in enumerate(("u-0", "t-0", "t-1"))
+    ]  # fmt: skip
+    table = cluster.run("checkpoint", "show", checkpoint).text
+    assert "committed batches  0 to 2\nunfinished batch   3\n" in table
+    assert [line for line in table.splitlines() if line.startswith("batch ")] == [
+        "batch 2, committed, planned at 1970-01-01T00:00:03Z",
+        "batch 3, unfinished, planned at 1970-01-01T00:00:04Z",
+    ]
+
+
 def test_a_time_moves_each_partition_of_each_source(cluster: CommandCluster, tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path, [[{"u": {"0": 9}}, {"t": {"0": 10, "1": 3}}]], committed=1)
     times = {tp: [batch.max_timestamp for batch in cluster.log(tp).batches] for tp in (T0, T1, U0)}
@@ -95,6 +117,49 @@ def test_preflight_of_two_topics(cluster: CommandCluster, tmp_path: Path) -> Non
     assert "its source 0 reads t, u, but the options select v, w." in other.errors
     every = cluster.run(*arguments, "--pattern", ".*")
     assert [row["partition"] for row in every.rows] == ["t-0", "t-1", "u-0", "v-0", "w-0"]
+
+
+def test_preflight_of_an_unfinished_batch_starts_at_the_one_before(cluster: CommandCluster, tmp_path: Path) -> None:
+    batches = [
+        [{"u": {"0": u}}, {"t": {"0": t0, "1": t1}}] for u, t0, t1 in [(1, 1, 2), (2, 3, 4), (5, 6, 8), (6, 7, 9)]
+    ]
+    found = []
+    for count, committed in ((3, 2), (4, 4)):
+        folder = tmp_path / str(count)
+        checkpoint = write_checkpoint(folder, batches[:count], committed)
+        arguments = ("checkpoint", "preflight", checkpoint)
+        refused = cluster.run(*arguments, "--topic", "t")
+        assert "several Kafka sources; choose one with --source (it has: 0, 1)" in refused.errors
+        for source, topic in (("0", "u"), ("1", "t")):
+            of_source = (*arguments, "--source", source, "--topic", topic, "-X", "maxOffsetsPerTrigger=2")
+            rows = cluster.run(*of_source, "--json").rows
+            found += [(committed, row["partition"], row["start"], row["end"]) for row in rows]
+        (folder / "state/0").mkdir(parents=True)
+        text = cluster.run(*of_source, "-X", "maxBytesPerTrigger=9").text
+        first = "2, planned and not committed" if committed == 2 else "4, not planned yet"
+        assert f"query id     {count}\nsource       1\nfirst batch  {first}\nstate        yes\n" in text
+        notes = ("The query repeats this batch", "State is independent of", "maxBytesPerTrigger may end the batch")
+        assert [note in text for note in notes] == [committed == 2, True, True]
+    assert found == [
+        (2, "u-0", 2, 5), (2, "t-0", 3, 6), (2, "t-1", 4, 8),
+        (4, "u-0", 6, 8), (4, "t-0", 7, 8), (4, "t-1", 9, 10),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", [0, 1])
+def test_preflight_of_the_first_batch_of_all(cluster: CommandCluster, tmp_path: Path, source: int) -> None:
+    """The other source of the query reads the same topics, and starts elsewhere."""
+    sources = [{"t": {"0": 6, "1": 8}, "u": {"0": 9}}, {"t": {"0": 7, "1": 9}, "u": {"0": 10}}]
+    starts = {source: {"t": {"0": 1, "1": 2}, "u": {"0": 3}}}
+    checkpoint = write_checkpoint(tmp_path, [sources], committed=0, starts=starts)
+    arguments = ("checkpoint", "preflight", checkpoint, "--topic", "t", "--topic", "u", "--source")
+    by_spark = cluster.run(*arguments, str(source), "--json")
+    assert [(row["start"], row["end"]) for row in by_spark.rows] == [(1, 6 + source), (2, 8 + source), (3, 9 + source)]
+    assert 'Set startingOffsets to {"t":{"0":1,"1":2},"u":{"0":3}}' in by_spark.errors
+    assert cluster.run(*arguments, str(source), "-X", "startingOffsets=earliest").code == 0
+    assert f"source       {source}, started by Spark\n" in cluster.run(*arguments, str(source), "--to", "kafka").text
+    other = cluster.run(*arguments, str(1 - source), "--to", "kafka")
+    assert "Spark's source would resolve startingOffsets again" in other.errors
 
 
 def test_preflight_names_each_state_and_option(cluster: CommandCluster, tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 from tests.unit.cli.simulated_commands import CommandCluster, write_checkpoint
 
+from pyspark_kafka_direct.cli import lag_command, lag_measurement
 from pyspark_kafka_direct.cli.lag_command import _screen
 from pyspark_kafka_direct.cli.lag_measurement import (
     Measurement,
@@ -21,10 +25,12 @@ from pyspark_kafka_direct.cli.live_table import _redraw, _Renderable
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from rich.console import ConsoleOptions
+
+    from pyspark_kafka_direct.cli.live_table import LiveScreen
 
 T0, T1, U0, V0, V1 = (
     TopicPartition(topic, number) for topic, number in (("t", 0), ("t", 1), ("u", 0), ("v", 0), ("v", 1))
@@ -84,19 +90,108 @@ def test_problems_of_each_group_and_query(cluster: CommandCluster, tmp_path: Pat
     assert "No longer in the cluster: deleted-0, deleted-1. The topics were deleted, or the checkpoint" in errors
 
 
-def test_each_measurement_is_shown(cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster.commit("a", {T0: 4, T1: 4})
-    later = iter([{T0: 9}, {T1: 10}])
+def test_the_last_committed_of_several_batches_counts(cluster: CommandCluster, tmp_path: Path) -> None:
+    batches = [
+        [{"u": {"0": 1}}, {"t": {"0": 2}}, None],
+        [{"u": {"0": 3}}, {"t": {"0": 4}}, None],
+        [{"u": {"0": 5}}, {"t": {"0": 6, "1": 7}}, {"t": {"0": 8, "1": 9}}],
+        [{"u": {"0": 7}}, {"t": {"0": 7, "1": 8}}, {"t": {"0": 9, "1": 9}}],
+    ]
+    now_ms = int(time.time() * 1000)
+    times_ms = [now_ms - 3_600_000 * hours for hours in (4, 3, 2, 1)]
+    starts = {number: {"t": {"0": 1, "1": 0}} for number in (1, 2)}
+    paths = [
+        write_checkpoint(tmp_path / f"{count}", batches[:planned], count, times_ms=times_ms, starts=starts)
+        for planned, count in ((3, 2), (4, 4))
+    ]
+    found = cluster.run("lag", "--checkpoint", paths[0], "--checkpoint", paths[1], "--json")
+    shown = ("query_id", "batch", "state", "source", "partition", "offset", "lag")
+    assert [tuple(row[name] for name in shown) for row in found.rows] == [
+        ("2", 2, "in flight", "0", "u-0", 3, 8),
+        ("2", 2, "in flight", "1", "t-0", 4, 6),
+        ("2", 2, "in flight", "1", "t-1", None, None),
+        ("2", 2, "in flight", "2", "t-0", 1, 9),
+        ("2", 2, "in flight", "2", "t-1", 0, 11),
+        ("4", 3, "committed", "0", "u-0", 7, 4),
+        ("4", 3, "committed", "1", "t-0", 7, 3),
+        ("4", 3, "committed", "1", "t-1", 8, 3),
+        ("4", 3, "committed", "2", "t-0", 9, 1),
+        ("4", 3, "committed", "2", "t-1", 9, 2),
+    ]
+    assert [row["age_seconds"] // 3600 for row in found.rows] == [2] * 5 + [1] * 5
 
-    def commit(_: float) -> None:
-        offsets = next(later, None)
-        if offsets is None:
+
+def at_each_show(monkeypatch: pytest.MonkeyPatch, *actions: Callable[[], object]) -> None:
+    """Run one of the actions between two shows, which are two seconds apart, and interrupt the command after them."""
+    now, remaining = [0.0], iter(actions)
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        action = next(remaining, None)
+        if action is None:
             raise KeyboardInterrupt
-        cluster.commit("a", offsets)
+        action()
 
-    monkeypatch.setattr(time, "sleep", commit)
-    watched = cluster.run("lag", "a", "--watch", "--json")
-    assert (watched.code, [row["lag"] for row in watched.rows]) == (130, [6, 7, 1, 7, 1, 1])
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(lag_measurement, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+
+
+def test_rates_are_those_since_the_show_before(
+    cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    batches = [[{"t": {"0": 1, "1": 1}}], [{"t": {"0": 5, "1": 3}}], [{"t": {"0": 5, "1": 9}}]]
+    query = write_checkpoint(tmp_path / "q", batches, committed=1)
+
+    def progress(offsets: Mapping[TopicPartition, int], committed: int) -> Callable[[], object]:
+        def commit() -> None:
+            cluster.commit("a", offsets)
+            write_checkpoint(tmp_path / "q", batches, committed)
+
+        return commit
+
+    cluster.commit("a", {T0: 4, T1: 4, U0: 4})
+    cluster.commit("b", {U0: 1})
+    at_each_show(monkeypatch, progress({T0: 8}, 2), progress({T1: 10}, 3), progress({T0: 10, U0: 10}, 3))
+    watched = cluster.run("lag", "a", "b", "--checkpoint", query, "--watch", "--json")
+    assert watched.code == 130
+    assert [[row["rate"] for row in watched.rows[first : first + 6]] for first in range(0, 24, 6)] == [
+        [None] * 6,
+        [2, 0, 0, 0, 2, 1],
+        [0, 3, 0, 0, 0, 3],
+        [1, 0, 3, 0, 0, 0],
+    ]
+    assert [row["lag"] for row in watched.rows[::6]] == [6, 2, 2, 0]
+
+
+def test_a_lag_is_highlighted_if_it_is_greater_than_in_all_shows_before(
+    cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screens: list[LiveScreen] = []
+
+    @contextmanager
+    def live_screen() -> Iterator[Callable[[LiveScreen], None]]:
+        yield screens.append
+
+    def append(tp: TopicPartition, count: int, offsets: Mapping[TopicPartition, int]) -> Callable[[], object]:
+        return lambda: (cluster.append(tp, count), cluster.commit("a", offsets))
+
+    monkeypatch.setattr(lag_command, "live_screen", live_screen)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    cluster.commit("a", {T0: 4, T1: 4, U0: 4})  # these are 6, 7 and 7 behind
+    at_each_show(
+        monkeypatch, append(T1, 3, {}), append(T0, 1, {T1: 14}), append(T1, 4, {}), append(U0, 1, {T1: 10, T0: 9})
+    )
+    assert cluster.run("lag", "a", "--watch").code == 130
+    tables = [screen.tables[-1] for screen in screens]
+    assert [[row["lag"] for row in table.rows] for table in tables] == [
+        [6, 7, 7],
+        [6, 10, 7],
+        [7, 0, 7],
+        [7, 4, 7],
+        [2, 8, 8],
+    ]
+    assert [sorted(table.highlighted) for table in tables] == [[], [1], [0], [], [2]]
+    assert [table.worst_first[0] for table in tables] == [1, 1, 0, 0, 1]
 
 
 def test_rates_and_the_screen_of_each_partition(capsys: pytest.CaptureFixture[str]) -> None:
