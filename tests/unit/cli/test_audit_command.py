@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @pytest.fixture
@@ -85,22 +85,95 @@ def test_each_column_of_a_table_has_one_value_in_a_row(cluster: CommandCluster, 
     assert (refused.code, "is a list, so a row stands for several records" in refused.errors) == (2, True)
 
 
+def test_the_last_committed_of_several_batches_is_the_end(cluster: CommandCluster, tmp_path: Path) -> None:
+    write_copies(cluster, "out", [*copies(0, *range(6)), *copies(1, *range(6))])
+    batches = [[{"u": {"0": 1}}, {"t": ends}] for ends in ({"0": 2, "1": 1}, {"0": 5, "1": 4}, {"0": 6, "1": 6})]
+    checkpoint = write_checkpoint(tmp_path, batches, committed=2, starts={1: {"t": {"0": 1, "1": 2}}})
+    arguments = ("audit", "t", "--output-topic", "out", "--json", "--checkpoint", checkpoint)
+
+    def bounds(*more: str) -> list[tuple[int, int]]:
+        found = cluster.run(*arguments, *more)
+        assert found.code == 0, found.errors
+        return [(row["from"], row["until"]) for row in found.rows[:2]]
+
+    assert bounds() == [(1, 5), (2, 4)]
+    assert bounds("--from", "last 3") == [(3, 5), (3, 4)]
+
+
+def test_records_that_expire_while_they_are_read_are_not_compared(cluster: CommandCluster, tmp_path: Path) -> None:
+    write_copies(cluster, "out", [*copies(0, *range(3, 6)), *copies(1, 5)])
+    starts = {0: {"t": {"0": 0, "1": 0}}}
+    checkpoint = write_checkpoint(tmp_path, [[{"t": {"0": 6, "1": 6}}]], committed=1, starts=starts)
+
+    def expire() -> None:
+        cluster.delete_records(T0, 3)
+        cluster.delete_records(T1, 4)
+
+    cluster.before("Fetch", expire)
+    audit = cluster.run("audit", "t", "--output-topic", "out", "--checkpoint", checkpoint, "--json")
+    shown = ("expected", "missing", "unknown", "expired")
+    assert [tuple(row[name] for name in shown) for row in audit.rows[:2]] == [(3, 0, 0, 3), (2, 1, 0, 4)]
+    assert "7 offsets have expired or were lost in the topic" in " ".join(audit.errors.split())
+
+
+def test_rows_of_other_topics_and_partitions_are_counted_in_each_output(cluster: CommandCluster) -> None:
+    def row(topic: str, partition: int, offset: str) -> list[tuple[str, bytes | None]]:
+        names = ("source.topic", "source.partition", "source.offset")
+        return list(zip(names, (topic.encode(), b"%d" % partition, offset.encode()), strict=True))
+
+    earlier = [("source.partition", b"1"), ("source.offset", b"5")]  # of the query before this one
+    for partition in (0, 1):
+        of_topic = [[*earlier, *row("t", partition, str(offset)), ("trace", b"1")] for offset in range(6)]
+        cluster.write_headers("out", [*of_topic[:4], row("x", 0, "0"), row("y", 1, "1")], partition)
+        cluster.write_headers("out", [*of_topic[4:], row("t", 2, "1"), row("t", 3, "2"), row("t", 0, "?")], partition)
+    write_copies(cluster, "u", [(2, 0), (3, 1), (7, 1)])
+    audit = cluster.run("audit", "t", "--output-topic", "out", "--output-topic", "u")
+    assert audit.code == 0, audit
+    assert audit.text.splitlines()[-2:] == [
+        "22 rows in the topic out, 2 without a readable source offset, 4 of other topics, 4 of other partitions",
+        "3 rows in the topic u, 3 of other partitions",
+    ]
+    refused = cluster.run("audit", "t", "--output-topic", "out", "--headers", "a,b")
+    assert "(there are: source.partition, source.offset, source.topic, trace)" in refused.errors
+
+
+def test_files_of_a_sink_that_were_deleted_are_named(cluster: CommandCluster, tmp_path: Path) -> None:
+    (tmp_path / "_spark_metadata").mkdir()
+    for batch in range(4):
+        rows = {"partition": [batch % 2] * 3, "offset": [batch // 2 * 3 + index for index in range(3)]}
+        path = tmp_path / f"{batch}.parquet"
+        pq.write_table(pa.table({"value": [1] * 3, **rows}), path)
+        (tmp_path / f"_spark_metadata/{batch}").write_text("v1\n" + json.dumps({"path": str(path)}))
+    arguments = ("audit", "t", "--output-table", str(tmp_path), "--columns", "partition,offset")
+    assert cluster.run(*arguments).code == 0
+    refused = cluster.run(*arguments[:-1], "a,b")
+    assert "in the columns a, b (there are: value, partition, offset)" in refused.errors
+    for batch in (1, 2):
+        (tmp_path / f"{batch}.parquet").unlink()
+    audit = cluster.run(*arguments, "--json")
+    assert [row["first_missing"] for row in audit.rows[:2]] == [[3, 4, 5], [0, 1, 2]]
+    deleted = f"2 files are in the log of Spark's file sink, but do not exist: {tmp_path}/1.parquet, {tmp_path}/2.parquet"
+    assert "".join(deleted.split()) in "".join(audit.errors.split())  # it is wrapped also in names with a hyphen
+
+
 def test_losses_of_the_second_output_are_named(cluster: CommandCluster) -> None:
-    write_copies(cluster, "out", copies(0, 0, 1))
-    write_copies(cluster, "u", copies(0, 2, 3))
-    cluster.delete_records(U0, 1)
-    cluster.cluster.topics["u"].configs["cleanup.policy"] = "compact"
-    audit = cluster.run("audit", "t", "--output-topic", "out", "--output-topic", "u", "--json")
-    assert [row["missing"] for row in audit.rows[:2]] == [3, 6]
+    write_copies(cluster, "u", copies(0, 0, 1))
+    write_copies(cluster, "out", copies(0, 2, 3))
+    write_copies(cluster, "out", copies(0, 1), 1)
+    cluster.delete_records(TopicPartition("out", 1), 1)
+    cluster.cluster.topics["out"].configs["cleanup.policy"] = "compact"
+    audit = cluster.run("audit", "t", "--output-topic", "u", "--output-topic", "out", "--json")
+    assert [row["missing"] for row in audit.rows[:2]] == [2, 6]
     errors = " ".join(audit.errors.split())
-    assert "because the first records of the topic u have expired or were deleted." in errors
-    assert "because the topic u is compacted" in errors
-    assert "topic out" not in errors
+    assert "because the first records of the topic out have expired or were deleted." in errors
+    assert "because the topic out is compacted" in errors
+    assert "topic u" not in errors
 
 
 def test_expired_records_of_both_partitions_add_up(cluster: CommandCluster, tmp_path: Path) -> None:
     write_copies(cluster, "out", [*copies(0, *range(6)), *copies(1, *range(6))])
-    checkpoint = write_checkpoint(tmp_path, [[{"u": {"0": 3}}, {"t": {"0": 6, "1": 5}}]], committed=1)
+    batches = [[{"u": {"0": 3}}, {"t": {"0": 6, "1": 5}}]]
+    checkpoint = write_checkpoint(tmp_path, batches, committed=1)
     cluster.delete_records(T0, 2)
     cluster.delete_records(T1, 1)
     arguments = ("audit", "t", "--output-topic", "out", "--json", "--checkpoint", checkpoint)
@@ -108,8 +181,7 @@ def test_expired_records_of_both_partitions_add_up(cluster: CommandCluster, tmp_
     found = [(row.get("from"), row.get("until"), row.get("expired")) for row in audit.rows]
     assert found == [(2, 6, 0), (1, 5, 0), (None, None, None)]
     assert "The checkpoint has no longer the start of the query" in audit.errors
-    (tmp_path / "sources/1").mkdir(parents=True)
-    (tmp_path / "sources/1/0").write_text('\0v1\n{"t":{"0":0,"1":0}}')
+    write_checkpoint(tmp_path, batches, committed=1, starts={1: {"t": {"0": 0, "1": 0}}})
     audit = cluster.run(*arguments)
     assert (audit.code, [row.get("expired") for row in audit.rows]) == (0, [2, 1, None])
     assert "3 offsets have expired" in audit.errors
