@@ -8,12 +8,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.cli.dlq_arguments import add_letter_arguments, letter_settings
-from pyspark_kafka_direct.cli.output import print_rows, terminal_width, utc_time
+from pyspark_kafka_direct.cli.output import column_widths, print_rows, terminal_width, utc_time
 from pyspark_kafka_direct.cli.slice_arguments import open_slice, parse_bounds
+from pyspark_kafka_direct.errors import printable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark_kafka_direct.cli.dead_letter import DeadLetter
 
@@ -46,15 +47,15 @@ def run(arguments: argparse.Namespace) -> int:
     letters = read_letters(open_slice([arguments.topic], settings, bounds, columns=COLUMNS))
     chosen = _chosen(letters, arguments.error, arguments.num)
     none = f"{arguments.topic} has no such dead letters."
-    if arguments.count:
-        print_rows(_counts(chosen), _COUNT_COLUMNS, as_json=arguments.json, if_none=none)
-    elif arguments.json:
+    if arguments.json and not arguments.count:
         for letter in chosen:
             print(json.dumps(_json_object(letter)))
-    else:
-        rows = [_row(letter) for letter in chosen]
-        _shorten_messages(rows)
-        print_rows(rows, _COLUMNS, as_json=False, if_none=none)
+        return 0
+    rows = _counts(chosen) if arguments.count else [_row(letter) for letter in chosen]
+    columns = _COUNT_COLUMNS if arguments.count else _COLUMNS
+    if not arguments.json:
+        _shorten_messages(rows, columns)
+    print_rows(rows, columns, as_json=arguments.json, if_none=none)
     return 0
 
 
@@ -123,7 +124,6 @@ def _counts(letters: Iterable[DeadLetter]) -> list[dict[str, object]]:
                 "message": messages[kind],
             }
         )
-    _shorten_messages(rows)
     return rows
 
 
@@ -132,16 +132,14 @@ def _short(error: str | None) -> str | None:
     return None if error is None else error.rpartition(".")[2]
 
 
-def _shorten_messages(rows: list[dict[str, object]]) -> None:
+def _shorten_messages(rows: list[dict[str, object]], columns: Sequence[str]) -> None:
     """Shorten the messages, so that a row fits into a line of the terminal, unless too few characters are left."""
     terminal = terminal_width(sys.stdout)
     if terminal is None:
         return
-    others = max(
-        (sum(len(str(value)) + 2 for name, value in row.items() if name != "message") for row in rows), default=0
-    )
-    if (width := terminal - others - 1) < _MESSAGE_WIDTH:
+    others = [column for column in columns if column != "message"]
+    if (width := terminal - sum(column_widths(rows, others)) - 2 * len(others) - 1) < _MESSAGE_WIDTH:
         return
     for row in rows:
-        text = " ".join(str(row["message"] or "-").split())
+        text = printable(" ".join(str(row["message"] or "-").split()))
         row["message"] = text if len(text) <= width else f"{text[: width - 3]}..."

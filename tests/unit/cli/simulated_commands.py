@@ -69,7 +69,7 @@ class CommandCluster(SliceCluster):
         numbers = pa.array([partition] * len(rows), pa.int32())
         columns = {"value": [b"x"] * len(rows), "headers": headers, "partition": numbers}
         if times_ms:
-            columns["timestamp"] = pa.array(times_ms, pa.int64())
+            columns["timestamp"] = pa.array([each * 1000 for each in times_ms], pa.timestamp("us", "UTC"))
         self.write(topic, pa.table(columns))
 
 

@@ -152,7 +152,9 @@ def test_files_of_a_sink_that_were_deleted_are_named(cluster: CommandCluster, tm
         (tmp_path / f"{batch}.parquet").unlink()
     audit = cluster.run(*arguments, "--json")
     assert [row["first_missing"] for row in audit.rows[:2]] == [[3, 4, 5], [0, 1, 2]]
-    deleted = f"2 files are in the log of Spark's file sink, but do not exist: {tmp_path}/1.parquet, {tmp_path}/2.parquet"
+    deleted = (
+        f"2 files are in the log of Spark's file sink, but do not exist: {tmp_path}/1.parquet, {tmp_path}/2.parquet"
+    )
     assert "".join(deleted.split()) in "".join(audit.errors.split())  # it is wrapped also in names with a hyphen
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.cli.simulated_commands import CommandCluster
 
+from pyspark_kafka_direct.cli import dead_letter_replay
+from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 
@@ -18,10 +22,13 @@ if TYPE_CHECKING:
 U0 = TopicPartition("u", 0)
 
 
-def letter(topic: str, number: int, error: str = "a.Bad") -> list[Header]:
-    """Return the headers of the dead letter of the record ``topic-0@number``."""
-    origin = {"topic": topic, "partition": 0, "offset": number, "exception.class.name": error, "exception.message": "m"}
-    return [("trace", b"1"), *((f"__connect.errors.{name}", str(each).encode()) for name, each in origin.items())]
+def letter(topic: str, number: int, error: str = "a.Bad", *, partition: int = 0, replays: int = 0) -> list[Header]:
+    """Return the headers of the dead letter of a record; its message has its number, too."""
+    origin = {"topic": topic, "partition": partition, "offset": number, "exception.class.name": error}
+    origin["exception.message"] = f"m{number}"
+    headers: list[Header] = [("trace", b"1")]
+    headers += ((f"__connect.errors.{name}", str(each).encode()) for name, each in origin.items())
+    return [*headers, ("kafka-direct.replays", b"%d" % replays)] if replays else headers
 
 
 @pytest.fixture
@@ -50,6 +57,42 @@ def test_all_are_shown_and_counted(cluster: CommandCluster) -> None:
     assert [row["partition"] for row in chosen.rows] == [0, 1]
 
 
+def test_counts_have_the_first_and_the_last_time_of_all_partitions(cluster: CommandCluster) -> None:
+    cluster.cluster.create_topic("times", 2)
+    bad, worse = letter("t", 1, "a.Bad"), letter("t", 2, "b.Worse")
+    cluster.write_headers("times", [bad, worse, bad], 0, times_ms=[5_000, 6_000, 9_000])
+    cluster.write_headers("times", [letter("t", 3, "c.Bad"), letter("u", 4)], 1, times_ms=[7_000, 3_000])
+    cluster.write_headers("times", [bad, worse, worse, worse], 1, times_ms=[1_000, 8_000, 2_000, 4_000])
+    counted = cluster.run("dlq", "show", "times", "--count", "--json")
+    assert [tuple(row.values()) for row in counted.rows] == [
+        ("t", "Bad", 4, "1970-01-01T00:00:01Z", "1970-01-01T00:00:09Z", "m1"),
+        ("t", "Worse", 4, "1970-01-01T00:00:02Z", "1970-01-01T00:00:08Z", "m2"),
+        ("u", "Bad", 1, "1970-01-01T00:00:03Z", "1970-01-01T00:00:03Z", "m4"),
+    ]
+    limited = cluster.run("dlq", "show", "times", "--error", "worse", "-n", "2", "--json").rows
+    assert [(row["partition"], row["offset"], row["message"]) for row in limited] == [(0, 1, "m2"), (1, 3, "m2")]
+
+
+def test_each_message_is_shortened_to_the_terminal(cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The widest cells are in different rows, titles of columns are wider than cells, and escapes than characters."""
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for number, error, message in ((10, "a.Long", "\x1b" * 200), (1_000_000, "a.X", "x" * 300), (11, "a.X", "short")):
+        headers = dict(letter("t", number, error)) | {"__connect.errors.exception.message": message.encode()}
+        cluster.write_headers("dlq", [list(headers.items())], number % 2)
+    for arguments, count in (((), 10), (("--count",), 5)):
+        lines = cluster.run("dlq", "show", "dlq", *arguments).text.splitlines()
+        assert (len(lines), max(map(len, lines)) < 100) == (count, True), lines
+        shortened = [line.rpartition(" ")[2][:4] for line in lines if line.endswith("...")]
+        assert sorted(shortened) == ["\\x1b", "xxxx"]
+    assert any(line.endswith(" short") for line in cluster.run("dlq", "show", "dlq").text.splitlines())
+    for row in (
+        *cluster.run("dlq", "show", "dlq", "--count", "--json").rows,
+        *cluster.run("dlq", "show", "dlq", "--json").rows,
+    ):
+        assert row["message"] in ("m0", "m1", "m2", "\x1b" * 200, "x" * 300, "short")
+
+
 def test_each_is_replayed_once_to_its_topic(cluster: CommandCluster) -> None:
     for group in ("readers", "others"):
         cluster.commit(group, {TopicPartition("t", 0): 0, U0: 0})
@@ -69,6 +112,81 @@ def test_each_is_replayed_once_to_its_topic(cluster: CommandCluster) -> None:
         (("trace", b"1"), ("kafka-direct.replays", b"1"))
     }
     assert cluster.run("dlq", "replay", "dlq", "--execute").text == "There are no dead letters to replay.\n"
+
+
+def test_the_summary_has_the_first_and_the_last_letter_of_each_topic(cluster: CommandCluster) -> None:
+    for partition in (0, 1):
+        rows = [letter("ut"[number % 2], number, replays=number) for number in range(5)]
+        cluster.write_headers("dlq", rows, partition)
+    dry = cluster.run("dlq", "replay", "dlq", "--json")
+    assert [tuple(row.values()) for row in dry.rows] == [
+        ("t", 6, 2, "dlq-0@0", "dlq-1@4"),
+        ("u", 6, 2, "dlq-0@1", "dlq-1@5"),
+    ]
+    assert (dry.code, "4 dead letters were replayed 3 times before" in dry.errors) == (1, True)
+    limited = cluster.run("dlq", "replay", "dlq", "--json", "-n", "7", "--max-attempts", "2")
+    assert [tuple(row.values()) for row in limited.rows] == [
+        ("t", 3, 1, "dlq-0@0", "dlq-0@4"),
+        ("u", 2, 1, "dlq-0@1", "dlq-0@3"),
+    ]
+    assert "2 dead letters were replayed 2 times before" in limited.errors
+    done = cluster.run("dlq", "replay", "dlq", "--execute", "--transaction-size", "2")
+    assert "12 dead letters were written" in done.errors
+    assert (len(cluster.values("t")), len(cluster.values("u"))) == (6, 6)
+    found = cluster.read(["t", "u"], columns=["headers"]).read_all().to_pylist()
+    counters = Counter(each["value"] for row in found for each in row["headers"] if each["key"] != "trace")
+    assert counters == {b"1": 8, b"2": 2, b"3": 2}
+
+
+def test_a_replay_from_an_offset_continues_from_it_in_each_partition(cluster: CommandCluster) -> None:
+    first = cluster.run("dlq", "replay", "dlq", "-o", "1", "-n", "1", "--execute")
+    assert (first.code, cluster.values(["t", "u"])) == (0, ["u-0@0"])  # of dlq-0@1
+    refused = cluster.run("dlq", "replay", "dlq", "-o", "1", "--execute")
+    assert "has the progress of an earlier replay" in refused.errors
+    dry = cluster.run("dlq", "replay", "dlq", "--json")
+    assert [tuple(row.values()) for row in dry.rows] == [
+        ("t", 2, 2, "dlq-0@2", "dlq-1@2"),
+        ("u", 1, 1, "dlq-1@1", "dlq-1@1"),
+    ]
+    assert cluster.run("dlq", "replay", "dlq", "--execute").code == 0
+    assert cluster.values(["t", "u"]) == ["t-0@0", "t-0@1", "u-0@0", "u-0@2"]  # a marker is between
+
+
+@pytest.mark.parametrize("kept_bytes", [1 << 20, 0])
+def test_a_replay_that_fails_continues_after_its_last_transaction(
+    cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch, kept_bytes: int
+) -> None:
+    """Letters that are too large to be kept are read again."""
+    monkeypatch.setattr(dead_letter_replay, "_KEPT_BYTES", kept_bytes)
+    for partition in (0, 1):
+        rows = [letter("t", number, partition=1 - partition) for number in range(3, 6)]
+        cluster.write_headers("dlq", rows, partition)
+    commit, left = TransactionalProducer.commit, [2]
+
+    def failing(producer: TransactionalProducer, *arguments: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KafkaDirectError("no more")
+        commit(producer, *arguments)
+
+    monkeypatch.setattr(TransactionalProducer, "commit", failing)
+    arguments = ("dlq", "replay", "dlq", "--execute", "--transaction-size", "3")
+    counts = []
+    for allowed in (2, 1, 9):
+        left[0] = allowed
+        counts.append((cluster.run(*arguments).code, len(committed(cluster))))
+    assert counts == [(3, 6), (3, 9), (0, 12)]
+    places = Counter((row["topic"], row["partition"]) for row in committed(cluster))
+    assert places == {("t", 0): 7, ("t", 1): 3, ("u", 0): 2}
+
+
+def committed(cluster: CommandCluster) -> list[dict[str, Any]]:
+    """Return the records of committed transactions."""
+    params = {"isolation.level": "read_committed"}
+    found: list[dict[str, Any]] = (
+        cluster.read(["t", "u"], params=params, columns=["topic", "partition"]).read_all().to_pylist()
+    )
+    return found
 
 
 def test_what_another_replay_has_written_meanwhile_is_not_written_again(

@@ -91,7 +91,7 @@ def test_problems_of_each_group_and_query(cluster: CommandCluster, tmp_path: Pat
 
 
 def test_the_last_committed_of_several_batches_counts(cluster: CommandCluster, tmp_path: Path) -> None:
-    batches = [
+    batches: list[list[Mapping[str, object] | None]] = [
         [{"u": {"0": 1}}, {"t": {"0": 2}}, None],
         [{"u": {"0": 3}}, {"t": {"0": 4}}, None],
         [{"u": {"0": 5}}, {"t": {"0": 6, "1": 7}}, {"t": {"0": 8, "1": 9}}],
@@ -173,7 +173,11 @@ def test_a_lag_is_highlighted_if_it_is_greater_than_in_all_shows_before(
         yield screens.append
 
     def append(tp: TopicPartition, count: int, offsets: Mapping[TopicPartition, int]) -> Callable[[], object]:
-        return lambda: (cluster.append(tp, count), cluster.commit("a", offsets))
+        def change() -> None:
+            cluster.append(tp, count)
+            cluster.commit("a", offsets)
+
+        return change
 
     monkeypatch.setattr(lag_command, "live_screen", live_screen)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
