@@ -98,6 +98,9 @@ _PLANS = Path(__file__).parent / "plans"
         "reader-that-resumes-and-goes-back",
         # A bootstrap server required a rebootstrap, and was called again instead of the others.
         "rebootstrap-at-the-first-server",
+        # A batch whose response was lost was rejected as too large, and split. Its first half failed, because the batch
+        # had been written. Then its second half was written again in the next epoch.
+        "record-of-a-batch-split-after-a-lost-response",
         # A recreated topic accepted records behind one that was sent again. Then all were sent in the next epoch.
         "records-written-to-a-recreated-topic-before-an-earlier-one",
         # The connections of a single writer stayed open if its table was stopped while a write took longer.

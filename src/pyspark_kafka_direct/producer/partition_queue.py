@@ -200,8 +200,9 @@ class PartitionQueue:
     def split_and_reenqueue(self, batch: ProducerBatch, halves: tuple[WritableBytes, WritableBytes]) -> None:
         """Queue a batch that is too large as two halves, which share its sequence numbers."""
         self._in_flight.remove(batch)
-        # The broker has not appended it, and so not the batches after it either.
-        self._sent_batches = [each for each in self._sent_batches if each.queue_position < batch.queue_position]
+        sent_before = [each for each in self._sent_batches if each.queue_position < batch.queue_position]
+        sent_after = [each for each in self._sent_batches if each.queue_position > batch.queue_position]
+        sent_halves: list[ProducerBatch] = []
         first_half_count = (batch.record_count + 1) // 2
         counts = (first_half_count, batch.record_count - first_half_count)
         for index, (record_count, data) in enumerate(zip(counts, halves, strict=True)):
@@ -218,6 +219,10 @@ class PartitionQueue:
             self._insert_in_order(half)
             if batch.sequence != _NO_SEQUENCE:
                 half.sequence = increment_sequence(batch.sequence, records_before)
+            sent_halves.append(half)
+        # An earlier try may have written the batch before the topic's limit was lowered, and then those after it, too.
+        # Otherwise the broker has not appended it, and so not the batches after it either.
+        self._sent_batches = [*sent_before, *sent_halves, *sent_after] if batch.outcome_unknown else sent_before
 
     def drop(self, batch: ProducerBatch) -> None:
         """Remove a batch that failed; later batches need the next epoch, in which it cannot be written any more.
