@@ -37,6 +37,7 @@ MODULES: Final = (
     "planted_shared_log",
     "planted_continuous",
     "planted_independent",
+    "planted_writers",
 )
 """Modules of this package with a tuple ``BUGS``."""
 _FIRST_SEED = 1

@@ -7,6 +7,7 @@ client id, which stands for credentials: a connection is only used with the sett
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +107,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
     events += draw_coordinator_events(rng, groups, seconds=seconds, long=long, kinds=("move_group_coordinators",))
     if rng.random() < 0.3:
         events += (draw_aimed_crash(rng, own_apis, long=long),)
+    parameters["reconnect_max_ms"] = rng.choice((1_000, 30_000))  # the longest pause before a connect
+    parameters["close_after"] = round(rng.choice((0.003, 0.02)) * rng.random(), 4)  # of calls, in seconds
     return Plan(NAME, parameters, events, quiet_after=max(seconds, 5.0 * count))
 
 
@@ -135,6 +138,17 @@ def run(world: World, plan: Plan) -> None:
         if count > _MAX_IDLE_PER_BROKER:
             raise ViolationError(f"{count} connections of {client_id} to broker {broker} are open after all calls")
     environment.check_released([driver])
+    if not driver.dead:
+        tasks = [driver.spawn(f"last call {number}", partial(calls.call_at_the_end, driver)) for number in range(3)]
+        world.run([*tasks, driver.spawn("close", partial(_close_pool, environment, driver))])
+        environment.raise_errors()
+        if remaining := environment.network.open_connections(driver):
+            raise ViolationError(f"connections are open after their pool was closed: {sorted(remaining.items())}")
+
+
+def _close_pool(environment: Environment, driver: Any) -> None:
+    driver.sleep(environment.plan.parameters.get("close_after", 0.0))
+    environment.pool(driver).close()
 
 
 def _draw_call(rng: random.Random, counts: Mapping[str, int], pause: float) -> dict[str, Any]:
@@ -192,6 +206,11 @@ class _Calls:
                     message = f"{group.group_id} has no coordinator while broker {broker} is down: {error!r}"
                     raise ViolationError(message) from error
             driver.sleep(_DOWN_SECONDS)
+
+    def call_at_the_end(self, driver: Any) -> None:
+        """Send requests, while another thread closes the pool."""
+        with suppress(*TRANSIENT_ERRORS, TopicNotFoundError):
+            self._environment.client(driver, default_api_timeout_ms=3_000).topics(self._counts)
 
     def check_request(self, request: ReceivedRequest) -> None:
         """Check that a user's requests are sent with the user's client id, and note commits that arrive late."""
@@ -272,6 +291,7 @@ class _Calls:
                 default_api_timeout_ms=parameters["api_timeout_ms"],
                 request_timeout_ms=parameters["request_timeout_ms"],
                 connections_max_idle_ms=parameters["max_idle_ms"],
+                reconnect_backoff_max_ms=parameters.get("reconnect_max_ms", 1_000),
             )
             self._groups[key] = ConsumerGroup(self._clients[key], f"{_GROUP}-{number} of user-{call['user']}")
         return self._clients[key]

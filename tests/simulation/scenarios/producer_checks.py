@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.environment import Environment
 
 TOPICS: Final = ("flights", "trains", "ships")
+LARGE_BYTES: Final = 600  # of values that no topic with a limit accepts
 NO_ATTRIBUTES: Final = RecordAttributes(None, BASE_TIMESTAMP, ())
 
 
@@ -27,7 +28,17 @@ def settings(parameters: Mapping[str, Any]) -> ProducerSettings:
         max_in_flight=parameters["max_in_flight"],
         delivery_timeout_ms=parameters["delivery_timeout_ms"],
         buffer_bytes=parameters.get("buffer_bytes", 32 << 20),
+        codec=parameters.get("codec", "none"),
     )
+
+
+def topic_configs(parameters: Mapping[str, Any]) -> dict[str, str]:
+    configs = {}
+    if parameters.get("max_message_bytes"):
+        configs["max.message.bytes"] = str(parameters["max_message_bytes"])
+    if parameters.get("append_time"):
+        configs["message.timestamp.type"] = "LogAppendTime"
+    return configs
 
 
 def visible_records(environment: Environment, isolation: int) -> dict[TopicPartition, list[tuple[int, bytes | None]]]:
@@ -45,5 +56,7 @@ def check_attributes(environment: Environment, partition: TopicPartition, value:
     """Check that a record has its key, timestamp and headers."""
     if environment.plan.parameters["attributes"]:
         found, expected = environment.oracle.attributes[*partition, value], attributes_of(value)
+        if environment.plan.parameters.get("append_time"):
+            expected = expected._replace(timestamp=found.timestamp)
         if found != expected:
             raise ViolationError(f"the record {value!r} in {partition} has {found}, not {expected}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.cluster.coordinator_events import draw_coordinator_event
 from tests.simulation.drawing import (
@@ -23,10 +23,12 @@ from tests.simulation.history import Event, Plan
 from tests.simulation.oracle import READ_UNCOMMITTED
 from tests.simulation.record_attributes import attributes_of
 from tests.simulation.scenarios.producer_checks import (
+    LARGE_BYTES,
     NO_ATTRIBUTES,
     TOPICS,
     check_attributes,
     settings,
+    topic_configs,
     visible_records,
 )
 from tests.simulation.scenarios.several_topics import (
@@ -40,7 +42,7 @@ from tests.simulation.scenarios.transactional_producers import TransactionalRun
 
 from pyspark_kafka_direct.client.producer_ids import request_producer_id
 from pyspark_kafka_direct.client.producer_state import IdempotentProducerState, PartitionSequence
-from pyspark_kafka_direct.errors import KafkaDirectError, TopicNotFoundError
+from pyspark_kafka_direct.errors import KafkaDirectError, RecordTooLargeError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
@@ -54,7 +56,16 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 
 NAME = "producers"
-SHRINKABLE = {"sends": 1, "transactions": 1, "topics": 1, "missing": (), "reopened": (), "next_sequence": 0}
+SHRINKABLE = {
+    "sends": 1,
+    "transactions": 1,
+    "topics": 1,
+    "missing": (),
+    "reopened": (),
+    "next_sequence": 0,
+    "large": (),
+    "large_transactions": (),
+}
 _SAFE_EVENTS = (
     "expand_topic",
     "elect_leader",
@@ -67,6 +78,9 @@ _SAFE_EVENTS = (
 )
 _MISSING_PARTITION = 100
 _CLOSE_SECONDS = 10.0
+# Errors that end the tries of a request: MESSAGE_TOO_LARGE, TOPIC_AUTHORIZATION_FAILED, INVALID_RECORD,
+# CONCURRENT_TRANSACTIONS (which is retried) and TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+_REJECTIONS = {"Produce": (10, 10, 29, 87), "EndTxn": (51, 53)}
 _SLACK = 5.0  # seconds by which a result may come late: connects and responses on the way
 
 
@@ -86,6 +100,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
     offsets_share = rng.choice((0.0, 0.7, 1.0)) if mode != "idempotent" else 0.0
     threads = rng.randint(1, 2)
     reopened_share = rng.choice((0.0, 0.3)) if mode == "idempotent" and threads == 1 else 0.0
+    is_burst = rng.random() < 0.3  # many records of one partition share a batch, which the topic's limit splits
+    large_share = rng.choice((0.0, 0.0, 0.1))
     parameters = {
         **cluster,
         "mode": mode,
@@ -115,13 +131,27 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "restart_seconds": rng.choice((0.01, 0.5, 5.0)),
         "second_at": round(seconds * rng.random() * rng.choice((0.02, 1.0)), 3),
         "linger": rng.choice((0.0, 0.0, 0.02)),
-        "batch_bytes": rng.choice((150, 16_384)),
+        "batch_bytes": 16_384 if is_burst else rng.choice((150, 16_384)),
+        "max_message_bytes": rng.choice((120, 150, 250)) if is_burst or rng.random() < 0.2 else None,
+        "large": [number for number in range(sends) if rng.random() < large_share],
+        "large_transactions": [number for number in range(transactions) if rng.random() < large_share],
+        "append_time": rng.random() < 0.15,
+        "codec": rng.choice(("none", "none", "none", "lz4", "zstd")),
+        "close_seconds": rng.choice((0.0, 0.05, 0.5, _CLOSE_SECONDS)),
         "max_in_flight": rng.choice((1, 5, 5)),
         "request_timeout_ms": rng.choice((1_000, 30_000)),
         "api_timeout_ms": rng.choice((2_000, 10_000, 60_000)),
         "delivery_timeout_ms": rng.choice((2_000, 10_000, 120_000)),
         "transaction_timeout_ms": rng.choice((20_000, 60_000)),
     }
+    if is_burst:
+        for send in parameters["send_list"]:
+            send[:] = [
+                parameters["send_list"][0][0] if rng.random() < 0.8 else send[0],
+                rng.choice((0.0, 0.0, send[1])),
+            ]
+        for rows, *_ in parameters["transaction_list"]:
+            rows += [rows[0]] * rng.randint(1, 6)
     requests = 300 if long else 30
     apis = _requests(mode, cluster["cluster"]["transaction_version"], has_offsets=bool(parameters["with_offsets"]))
     events = draw_events(rng, counts, seconds=seconds, requests=requests, long=long, kinds=_SAFE_EVENTS, apis=apis)
@@ -139,6 +169,11 @@ def draw(rng: random.Random, size: Size) -> Plan:
         ]
         events += tuple(late)
     events += tuple(_draw_open_outcome(rng, mode) for _ in range(rng.choice((0, 0, 1, 2)) * scale))
+    for _ in range(1 if is_burst and not long else rng.choice((0, 0, 1)) * scale):
+        events += tuple(_draw_rejection(rng, mode, long=long, splits=is_burst))
+    if is_burst and not long:
+        seconds = max(seconds, 30.0)  # until the faults end: longer than a delivery timeout and its repetition
+        parameters |= {"delivery_timeout_ms": rng.choice((10_000, 10_000, 120_000)), "request_timeout_ms": 1_000}
     if rng.random() < 0.25:
         kind = "move_transaction_coordinators"
         events += (Event(kind, rng.random() * seconds, args=draw_coordinator_event(rng, kind, "", seconds)),)
@@ -176,10 +211,36 @@ def _draw_open_outcome(rng: random.Random, mode: str) -> Event:
     return Event("error", args=args)
 
 
+def _draw_rejection(rng: random.Random, mode: str, *, long: bool, splits: bool) -> list[Event]:
+    """Draw a request whose tries have no response, or errors, before a try is rejected, and later ones fail.
+
+    So a rejection follows a try that may have been handled, or comes shortly before ``delivery.timeout.ms``.
+    """
+    api = "Produce" if mode == "idempotent" or splits else rng.choice(("Produce", "EndTxn", "EndTxn"))
+    place = rng.choice((1, 1, 2)) if splits else rng.choice((0, 0, 1, 2, rng.randrange(200 if long else 12)))
+    codes = (10,) if splits else rng.sample(_REJECTIONS[api], rng.randint(1, len(_REJECTIONS[api])))
+    kinds = ("lose_response", "lose_response", "stall_response", "late_request", "error", "error", "error")
+    steps: list[tuple[str, int, dict[str, Any]]] = []
+    match rng.choice(kinds):
+        case "error":
+            tries = rng.choice((1, 10, 11, 12) if splits else (1, 2, 8, 12))
+            steps.append(("error", tries, {"draw": rng.randrange(1_000_000), "is_handled": rng.random() < 0.5}))
+        case kind:
+            steps.append((kind, 1, {"seconds": round(20 * rng.random(), 3)} if kind == "late_request" else {}))
+    steps += [("error", 1, {"draw": 0, "code": code}) for code in codes]
+    if rng.random() < 0.6:
+        steps.append(("error", rng.choice((1, MAX_REPEATS, MAX_REPEATS)), {"draw": rng.randrange(1_000_000)}))
+    events = []
+    for kind, repeats, args in steps:
+        events.append(Event(kind, args={**args, "api": api, "occurrence": place, "repeats": repeats}))
+        place += repeats
+    return events
+
+
 def run(world: World, plan: Plan) -> None:
     environment = Environment(world, plan)
     for topic, partitions in partition_counts(TOPICS, plan.parameters).items():
-        environment.cluster.create_topic(topic, partitions)
+        environment.cluster.create_topic(topic, partitions, configs=topic_configs(plan.parameters))
     for broker in environment.cluster.brokers.values():
         broker.apply_image(environment.cluster.image)  # a broker that lacked a topic would say that it does not exist
     if plan.parameters["mode"] == "idempotent":
@@ -214,6 +275,7 @@ class _IdempotentRun:
         self._process = environment.process("writer")
         self._sends: list[_Send] = []
         self._session = 0
+        self._may_reject = any("code" in each.args for each in environment.plan.events)
         self._paused = sum(each.args["seconds"] for each in environment.plan.events if each.kind in PAUSES)
 
     def run(self) -> None:
@@ -258,21 +320,23 @@ class _IdempotentRun:
                 if number in self._parameters.get("reopened", ()):
                     self._reopen()
                 partition = partition_at(self._counts, place)
-                self._send(partition, thread)
+                is_large = number in self._parameters.get("large", ())
+                self._send(partition, thread, is_large=is_large)
                 if number in self._parameters.get("missing", ()):
                     self._send(partition._replace(partition=_MISSING_PARTITION), thread)
 
     def _reopen(self) -> None:
-        began = self._environment.world.now
-        self._producer.close(_CLOSE_SECONDS)
-        if self._environment.world.now > began + _CLOSE_SECONDS - 0.1:
+        began, seconds = self._environment.world.now, self._parameters.get("close_seconds", _CLOSE_SECONDS)
+        self._producer.close(seconds)
+        if self._environment.world.now > began + seconds - 0.1:
             self._session += 1  # the next one may have another producer id, so that no order is defined
         self._process.sleep(0.1)
         self._producer = self._new_producer()
 
-    def _send(self, partition: TopicPartition, thread: int) -> _Send:
+    def _send(self, partition: TopicPartition, thread: int, *, is_large: bool = False) -> _Send:
         world = self._environment.world
-        send = _Send(b"r-%d" % len(self._sends), partition, (self._session, thread), world.now)
+        value = b"r-%d" % len(self._sends) + b"." * (LARGE_BYTES if is_large else 0)
+        send = _Send(value, partition, (self._session, thread), world.now)
         self._sends.append(send)
         operation = world.start_operation(self._process)  # until the outcome is known
         attributes = attributes_of(send.value) if self._parameters["attributes"] else NO_ATTRIBUTES
@@ -333,12 +397,23 @@ class _IdempotentRun:
         if passed > limit + _SLACK + self._paused:
             raise ViolationError(f"a record is completed late: {name} after {passed:.2f} s, not {limit:.2f} s")
         is_missing = send.partition.partition == _MISSING_PARTITION
+        if isinstance(send.error, KafkaDirectError):
+            self._check_error(send, send.error)
         if isinstance(send.error, TopicNotFoundError) and not is_missing:
             raise ViolationError(f"a record fails because of another partition that is missing: {name}: {send.error}")
         if send.metadata is not None:
             self._check_metadata(send, send.metadata, found)
         elif found and "were not written" in str(send.error):
             raise ViolationError(f"a record was written although its error denies it: {name}: {send.error}")
+
+    def _check_error(self, send: _Send, error: KafkaDirectError) -> None:
+        """Check that an error is that of the record's partition, and that only large records are too large."""
+        place = (send.partition.topic, send.partition.partition)
+        if error.topic not in (None, place[0]) or error.partition not in (None, place[1]):
+            raise ViolationError(f"a record for {send.partition} fails with the error of another one: {error!r}")
+        may_be_too_large = len(send.value) > LARGE_BYTES or self._may_reject
+        if isinstance(error, RecordTooLargeError) and not may_be_too_large:
+            raise ViolationError(f"a small record is too large: {send.value!r}: {error}")
 
     def _check_metadata(self, send: _Send, metadata: RecordMetadata, found: list[tuple[TopicPartition, int]]) -> None:
         name = send.value.decode()

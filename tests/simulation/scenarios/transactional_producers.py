@@ -12,6 +12,7 @@ from tests.simulation.errors import ViolationError
 from tests.simulation.oracle import READ_COMMITTED
 from tests.simulation.record_attributes import attributes_of
 from tests.simulation.scenarios.producer_checks import (
+    LARGE_BYTES,
     NO_ATTRIBUTES,
     TOPICS,
     check_attributes,
@@ -123,19 +124,22 @@ class TransactionalRun:
                 process.sleep(max(0.0, self._environment.quiet_at - self._environment.world.now) + 100.0)
             started_at = self._environment.world.now
             has_offset = index in self._parameters["with_offsets"]
+            is_large = pause >= 0 and index in self._parameters.get("large_transactions", ())
             try:
                 if is_closed:
                     producer, is_closed = self._new_producer(client), False
                 with self._environment.world.operation():
                     if producer.producer_id_and_epoch is None:
                         self._initialize(number, producer)
-                    transaction = self._begin(number, rows, has_offset, _identity(producer))
+                    transaction = self._begin(number, rows, has_offset, is_large, _identity(producer))
                     self._write(producer, group, transaction, process, commits, max(pause, 0.0))
             except ProducerFencedError as error:
                 if not (producer.may_have_timed_out or self._may_be_superseded):
                     raise ViolationError(f"a producer is fenced, although there is no other: {error}") from error
                 break
             except KafkaDirectError as error:
+                if "INVALID_TXN_STATE" in str(error) and not self._may_be_superseded:
+                    raise ViolationError(f"a transaction is not the one that the coordinator has: {error}") from error
                 last_failures += pause < 0 and not self._has_other_initialized(number, started_at)
                 if last_failures > most_failures:
                     raise ViolationError(f"a transaction fails though no fault is left: {error!r}") from error
@@ -165,9 +169,15 @@ class TransactionalRun:
         timeout_ms = self._parameters["transaction_timeout_ms"]
         return TransactionalProducer(client, _TRANSACTIONAL_ID, timeout_ms, settings(self._parameters))
 
-    def _begin(self, producer: int, rows: Sequence[int], has_offset: bool, identity: tuple[int, int]) -> _Transaction:
+    def _begin(
+        self, producer: int, rows: Sequence[int], has_offset: bool, is_large: bool, identity: tuple[int, int]
+    ) -> _Transaction:
         number = len(self._transactions)
-        values = [(b"t-%d-%d" % (number, row), partition_at(self._counts, place)) for row, place in enumerate(rows)]
+        large = b"." * LARGE_BYTES if is_large else b""  # of the last row
+        values = [
+            (b"t-%d-%d" % (number, row) + (large if row == len(rows) - 1 else b""), partition_at(self._counts, place))
+            for row, place in enumerate(rows)
+        ]
         transaction = _Transaction(producer, values, number + 1 if has_offset else None, identity)
         self._transactions.append(transaction)
         return transaction
@@ -183,8 +193,14 @@ class TransactionalRun:
     ) -> None:
         world = self._environment.world
         try:
+            rows: dict[TopicPartition, list[bytes]] = {}
             for value, partition in transaction.rows:
-                producer.send(partition.topic, self._encoded(value, partition))
+                rows.setdefault(partition, []).append(value)
+            for partition, values in rows.items():
+                # One batch, which the producer splits if the topic's limit is smaller, or one for each row.
+                is_joined = self._parameters.get("max_message_bytes") is not None
+                for joined in [values] if is_joined else [[value] for value in values]:
+                    producer.send(partition.topic, self._encoded(joined, partition))
             if transaction.offset is not None:
                 committed = CommittedOffset(transaction.offset, f"of {transaction.offset}", transaction.offset)
                 producer.send_offsets_to_transaction(group, {tp: committed for _, tp in transaction.rows})
@@ -211,21 +227,23 @@ class TransactionalRun:
                     producer.abort()
             raise
 
-    def _encoded(self, value: bytes, partition: TopicPartition) -> EncodedBatch:
+    def _encoded(self, values: Sequence[bytes], partition: TopicPartition) -> EncodedBatch:
+        attributes = [attributes_of(value) if self._parameters["attributes"] else NO_ATTRIBUTES for value in values]
         columns = {
-            "value": pa.array([value], pa.binary()),
-            "partition": pa.array([partition.partition], pa.int32()),
-            "timestamp": pa.array([NO_ATTRIBUTES.timestamp], pa.int64()),
+            "value": pa.array(values, pa.binary()),
+            "partition": pa.array([partition.partition] * len(values), pa.int32()),
+            "timestamp": pa.array([each.timestamp for each in attributes], pa.int64()),
+            "key": pa.array([each.key for each in attributes], pa.binary()),
+            "headers": pa.array(
+                [[{"key": name.decode(), "value": each} for name, each in row.headers] for row in attributes], HEADERS
+            ),
         }
-        if self._parameters["attributes"]:
-            key, timestamp, headers = attributes_of(value)
-            columns |= {
-                "key": pa.array([key], pa.binary()),
-                "timestamp": pa.array([timestamp], pa.int64()),
-                "headers": pa.array([[{"key": name.decode(), "value": each} for name, each in headers]], HEADERS),
-            }
         encoder = RecordEncoder(
-            topic=partition.topic, partitions=partition.partition + 1, batch_bytes=16_384, max_record_bytes=16_384
+            topic=partition.topic,
+            partitions=partition.partition + 1,
+            codec=self._parameters.get("codec", "none"),
+            batch_bytes=16_384,
+            max_record_bytes=16_384,
         )
         (batch,) = (*encoder.add(pa.record_batch(columns)), *encoder.flush())
         return batch
