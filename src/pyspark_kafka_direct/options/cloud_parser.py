@@ -145,7 +145,7 @@ def _hosts(parsed: ParsedConfig) -> list[str]:
 def _parse_aws(parsed: ParsedConfig, jaas_options: Mapping[str, str], warnings: list[str]) -> AwsTokens:
     config = parsed.name_of("sasl.jaas.config")
     options = {name: value for name, value in jaas_options.items() if name.lower().startswith("aws") and value}
-    for name in options.keys() - set(_AWS_OPTIONS):
+    for name in [name for name in options if name not in _AWS_OPTIONS]:
         # A misspelt role would let the client log in as the identity of the machine.
         if hint := did_you_mean(name, _AWS_OPTIONS):
             raise OptionError(f"{config}: the login module has no option {name}{hint}")

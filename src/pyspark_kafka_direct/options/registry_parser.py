@@ -93,8 +93,9 @@ def parse_read_registry(
         # JSON with schema ids is decoded without the registry, so its options are accepted, but have no effect.
         has_ids = any(parsed.values.get(f"{side}Framing") in ID_FRAMINGS for side in SIDES)
         if not has_ids:
-            framed_rows = [format_row(each) for each in formats.values() if format_row(each).framings]
-            advice = f"; if schema ids are in front of {framed_rows[0].title}, set valueFraming" if framed_rows else ""
+            json_sides = [side for side, each in formats.items() if format_row(each).registry_has_fields]
+            names = " and ".join(f"{side}Framing" for side in json_sides)
+            advice = f"; if schema ids are in front of JSON, set {names}" if names else ""
             warnings += unused_registry_warnings(parsed, f"nothing is decoded from Avro or Protobuf{advice}")
         return None
     warnings += [

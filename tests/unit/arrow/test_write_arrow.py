@@ -366,7 +366,12 @@ def test_a_broker_that_fails_is_an_error(cluster: SliceCluster) -> None:
         (ROWS, {"topic": None}, ColumnError, "topic option required when no 'topic' attribute is present"),
         (ROWS, {"topic": "a b"}, OptionError, "topic"),
         (ROWS, {"topic": "missing"}, TopicNotFoundError, "Topic 'missing' does not exist"),
-        (ROWS, {"params": {"topic": "u"}}, OptionError, "write_arrow has the argument topic in place of topic"),
+        (
+            ROWS,
+            {"params": {"linger.ms": "5", "topic": "u"}},
+            OptionError,
+            "write_arrow has the argument topic in place of topic",
+        ),
         (
             ROWS,
             {"params": {"transactional.id": "u"}},

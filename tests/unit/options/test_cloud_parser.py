@@ -240,6 +240,7 @@ def test_a_profile_precedes_a_role_as_in_java() -> None:
 @pytest.mark.parametrize("option", ["awsMaxBackOffTimeMs", "awsSomethingElse"])
 def test_options_without_effect_cause_a_warning(option: str) -> None:
     assert aws(f'{option}="1000"', warnings=1) == AwsTokens("eu-west-1")
+    assert aws(f'awsOther="1" {option}="1000"', warnings=2) == AwsTokens("eu-west-1")
 
 
 @pytest.mark.parametrize(
@@ -247,6 +248,7 @@ def test_options_without_effect_cause_a_warning(option: str) -> None:
     [
         (f'awsRoleARN="{ARN}"', "has no option awsRoleARN; did you mean 'awsRoleArn'?"),
         (f'AwsRoleArn="{ARN}"', "has no option AwsRoleArn; did you mean 'awsRoleArn'?"),
+        (f'awsSomethingElse="x" AwsRoleArn="{ARN}"', "has no option AwsRoleArn; did you mean 'awsRoleArn'?"),
         (f'AWSROLEARN="{ARN}"', "has no option AWSROLEARN; did you mean 'awsRoleArn'?"),
         ('awsRoleArn="reader"', "awsRoleArn must be an ARN such as arn:aws:iam::123456789012:role/x"),
         (f'awsRoleArn="{ARN}" awsRoleSessionName="a b"', "awsRoleSessionName must be 2 to 64 letters"),

@@ -195,6 +195,10 @@ def test_the_subject_follows_from_a_single_topic(options: dict[str, str], subjec
 WITHOUT_REGISTRY = {"valueFormat": "avro", "valueSchema": "x"}
 
 
+def json_of(side: str) -> dict[str, str]:
+    return {f"{side}Format": "json", f"{side}Schema": "a int"}
+
+
 def test_options_of_a_registry_that_is_not_needed_are_warned_of() -> None:
     def warnings(options: dict[str, str]) -> list[str]:
         return [warning for warning in parse_batch_options({**BASE, **options}).warnings if "egistr" in warning]
@@ -203,8 +207,16 @@ def test_options_of_a_registry_that_is_not_needed_are_warned_of() -> None:
     assert warnings(access) == [
         f"the option {name} is ignored: nothing is decoded from Avro or Protobuf" for name in access
     ]
-    for name in ("keyFormat", "valueFormat"):
-        assert all(warning.endswith("set valueFraming") for warning in warnings({**access, name: "json"}))
+    advice = "decoded from Avro or Protobuf; if schema ids are in front of JSON, set"
+    both = {name: options for side in ("key", "value") for name, options in json_of(side).items()}
+    for options, names in (
+        (json_of("key"), "keyFraming"),
+        (json_of("value"), "valueFraming"),
+        (both, "keyFraming and valueFraming"),
+    ):
+        found = warnings({**access, **options})
+        assert len(found) == 2
+        assert all(warning.endswith(f"{advice} {names}") for warning in found)
     assert warnings(AVRO) == []
     for framing in ("none", "single-object"):  # that is what is read
         assert parse_batch_options({**BASE, **WITHOUT_REGISTRY, "valueFraming": framing}).warnings == ()

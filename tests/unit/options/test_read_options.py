@@ -172,7 +172,7 @@ def test_no_option_at_all_has_arrived(check: Callable[[dict[str, str]], object])
     for options in without:
         with pytest.raises(OptionError, match=r"servers is missing .* No option has arrived.* WITH \(.*TEMPORARY VIEW"):
             check(options)
-    for options in ({"subscribe": "t"}, {"unknown": "5"}, {"kafka.linger.ms": "5"}):
+    for options in ({"subscribe": "t"}, {"unknown": "5"}, {"kafka.linger.ms": "5"}, {"path": "x", "subscribe": "t"}):
         with pytest.raises(OptionError, match=r"servers is missing") as caught:
             check(options)
         assert "No option has arrived" not in str(caught.value)
@@ -192,8 +192,10 @@ def test_no_option_at_all_has_arrived(check: Callable[[dict[str, str]], object])
 def test_an_option_that_looks_like_a_selection(
     check: Callable[[dict[str, str]], object], given: str, meant: str
 ) -> None:
-    with pytest.raises(OptionError, match=rf"got none; use {meant} instead of (?i:{given})$"):
-        check({"kafka.bootstrap.servers": "b:1", given: "t"})
+    others = {"stampBatch": "true", "colour": "red"}  # one that does not apply, and an unknown one
+    for more in ({}, others):
+        with pytest.raises(OptionError, match=rf"got none; use {meant} instead of (?i:{given})$"):
+            check({**more, "kafka.bootstrap.servers": "b:1", given: "t"})
     with pytest.raises(OptionError, match=r"got none$"):
         check({"kafka.bootstrap.servers": "b:1", "kafka.linger.ms": "5"})
 

@@ -40,6 +40,16 @@ def parse(**options: str) -> WriteSettings:
             {"valueFormat": "avro", **REGISTRY, "valueSchema": SCHEMA, "use.latest.version": "true"},
             "valueSchema and use.latest.version exclude each other",
         ),
+        (
+            {
+                "keyFormat": "avro",
+                "valueFormat": "avro",
+                **REGISTRY,
+                "valueSchema": SCHEMA,
+                "use.latest.version": "true",
+            },
+            "valueSchema and use.latest.version exclude each other",
+        ),
         ({"schema.registry.basic.auth.user.info": "a:b"}, "schema.registry.basic.auth.user.info needs a registry"),
     ],
 )
@@ -62,6 +72,14 @@ def test_where_the_schema_is_from(options: dict[str, str], auto_register: bool, 
     assert parse(keyFormat="avro", valueFormat="avro", **REGISTRY).payloads.sides_with_types == {"key", "value"}
     assert (payloads.auto_register, payloads.use_latest) == (auto_register, use_latest)
     assert payloads.sides[0].framing == framing
+
+
+def test_charsets_of_keys_and_values() -> None:
+    strings = {"keyFormat": "string", "keyCharset": "UTF-16", "valueFormat": "string", "valueCharset": "US-ASCII"}
+    for sides in (("key",), ("value",), ("key", "value")):
+        given = {name: value for name, value in strings.items() if name.startswith(sides)}
+        charsets = {each.side: each.charset for each in parse(**given).payloads.sides}
+        assert charsets == {side: strings[f"{side}Charset"] for side in sides}
 
 
 def test_access_to_a_registry_that_is_not_needed_is_warned_of() -> None:
@@ -92,6 +110,10 @@ NEEDS_IDS = "schema ids, which JSON has with keyFraming=confluent or header; set
         ),
         ({**AVRO, "valueMessage": "M"}, "valueMessage needs Protobuf; set valueFormat=protobuf, or remove it"),
         ({**AVRO, "valueSubject": "s"}, "valueSubject needs a registry; set schema.registry.url, or remove it"),
+        (
+            {**AVRO, "valueSubjectNameStrategy": "record", "valueSchemaVersion": "3"},
+            "valueSubjectNameStrategy=record, valueSchemaVersion need a registry; set schema.registry.url, or remove",
+        ),
         (
             {**AVRO, "valueSubject": "s", "auto.register.schemas": "true", "valueFraming": "confluent"},
             "valueSubject, auto.register.schemas need a registry; set schema.registry.url, or remove them. "
