@@ -16,6 +16,7 @@ from pyspark_kafka_direct.options.payload_parser import parse_payload_arguments
 from pyspark_kafka_direct.payloads.arrow_columns import ERROR_TYPE, decoded_columns
 from pyspark_kafka_direct.payloads.json.json_values import variant_type
 from pyspark_kafka_direct.payloads.reader_schemas import with_reader_schemas
+from pyspark_kafka_direct.payloads.record_columns import checked_columns
 from pyspark_kafka_direct.payloads.type_names import type_name
 
 if TYPE_CHECKING:
@@ -43,6 +44,13 @@ columns = [rows.column("value") if name == "value" else pa.array([7]) for name i
 batches = decoder.decode([pa.RecordBatch.from_arrays(columns, decoder.record_columns)], TopicPartition("t", 0))
 print(json.dumps([str(found.schema.field("value").type), found.time_zone, [batch.to_pylist() for batch in batches]]))
 """
+
+
+def test_names_of_columns_are_checked() -> None:
+    assert checked_columns(iter(["key", "_error", "offset"]), "columns") == ("key", "_error", "offset")
+    for names in (["key", "vlue"], ["_error", "vlue"]):
+        with pytest.raises(OptionError, match="columns: there is no column 'vlue'"):
+            checked_columns(names, "columns")
 
 
 def run_without_pyspark(options: dict[str, str]) -> Any:

@@ -63,8 +63,17 @@ def node(next_node: Any, children: Any, named: Any) -> st.SearchStrategy[Any]:
 @given(st.lists(nodes(), min_size=1, max_size=4))
 @settings(max_examples=60)
 def test_records_that_contain_themselves_are_skipped(values: list[Any]) -> None:
-    schema = record(("tree", NODE), ("id", "int"), ("other", ["null", "Node"]), ("end", "string"))
-    rows = [{"tree": value, "id": 7, "other": value, "end": "x"} for value in values]
+    chain = record(("text", "string"), ("next", ["null", "Chain"]), name="Chain")
+    schema = record(
+        ("tree", NODE),
+        ("id", "int"),
+        ("chain", chain),
+        ("other", ["null", "Node"]),
+        ("more", "Chain"),
+        ("end", "string"),
+    )
+    links = {"text": "a", "next": {"text": "b", "next": None}}
+    rows = [{"tree": value, "id": 7, "chain": links, "other": value, "more": links, "end": "x"} for value in values]
     datums: list[bytes | None] = [encode(schema, row) for row in rows]
     decoded = decode(schema, datums, fields=pa.schema({"id": pa.int32(), "end": pa.string()}))
     assert malformed(decoded) == [None] * len(rows)

@@ -83,6 +83,7 @@ def type_of(schema: Any, **definitions: Any) -> str:
         ({"allOf": [{"type": "integer", "format": "x"}, {"connect.type": "int32"}]}, "int"),
         ({"allOf": [{"type": "number", "format": "x"}, {"connect.type": "float32"}]}, "float"),
         ({"allOf": [{"type": "string", "format": "x"}, {"format": "date"}]}, "date"),
+        ({"allOf": [STRING, {"contentEncoding": "base64"}]}, "binary"),
         ({"allOf": [{"type": "object"}, {"patternProperties": {"^a": INTEGER}}]}, "map<string,bigint>"),
         ({"allOf": [{"description": "x"}, {"enum": [1]}]}, "bigint"),
         # Arrays

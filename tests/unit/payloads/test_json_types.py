@@ -172,6 +172,13 @@ def test_a_timestamp_is_read_in_its_time_zone(zone: str) -> None:
     ]
     expected = [int((each - EPOCH) / MICROSECOND) for each in local]
     assert found.field("t").view(pa.int64()).to_pylist() == expected
+    inner = pa.struct({"n": pa.int8(), "t": pa.timestamp("us", "UTC")})
+    for data_type, value in ((inner, b'{"t":"%s"}'), (pa.map_(pa.string(), inner), b'{"k":{"t":"%s"}}')):
+        nested = pa.schema({"first": pa.int8(), "o": data_type})
+        found, _ = decode([b'{"o":%s}' % (value % hours[0].encode())], nested, time_zone=zone)
+        (decoded,) = found.field("o").to_pylist()
+        shown = dict(decoded)["k"] if pa.types.is_map(data_type) else decoded
+        assert shown["t"] == local[0]
 
 
 @pytest.mark.parametrize(

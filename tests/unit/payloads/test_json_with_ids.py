@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
 from typing import Any
 from unittest import mock
@@ -12,8 +13,9 @@ from pyspark.sql import Row
 
 from pyspark_kafka_direct.functions import infer_schema
 from pyspark_kafka_direct.payloads.framing import NO_HEADER_ID, NO_ID, NO_MAGIC, ConfluentFraming, schema_id_prefix
+from pyspark_kafka_direct.payloads.json import json_column
 from pyspark_kafka_direct.payloads.json.json_column import JsonColumn
-from pyspark_kafka_direct.payloads.json.json_values import variant_type
+from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder, variant_type
 
 GUID = uuid.UUID("12345678-1234-5678-1234-567812345678")
 ID, OTHER, BY_GUID = schema_id_prefix(7), schema_id_prefix(9), schema_id_prefix(GUID)
@@ -90,14 +92,32 @@ def test_fields_are_inferred_behind_ids(framing: str | None) -> None:
     assert given == [("subscribe", "t"), *([("includeHeaders", "true")] if framing == "header" else [])]
 
 
-@pytest.mark.parametrize("rows", [1, 40])
-def test_a_batch_that_is_decoded_in_parts(rows: int) -> None:
-    """Each value needs more than half of the memory of a batch, so each one is a batch of its own."""
-    column = JsonColumn(pa.struct({"n": pa.int32()}), "_corrupt_record", "UTC", ConfluentFraming())
-    values = pa.array([ID + b'{"n": %d}' % number for number in range(rows)] + [b"x"])
-    start, read = 0, []
-    while start < len(values):
-        decoded = column.decode(values.slice(start))
+@pytest.mark.parametrize("max_bytes", [1, 200])
+def test_a_batch_that_is_decoded_in_parts(max_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    column = JsonColumn(NUMBER, "_corrupt_record", "UTC", ConfluentFraming())
+    values = [
+        ID + b'{"n": 1}',
+        b"x",
+        OTHER + b"{",
+        None,
+        BY_GUID + b'{"n": 2}',
+        OTHER + b'{"n": "x"}',
+        b"\0",
+        ID + b"[",
+    ]
+    array = pa.array(values * 5, pa.binary())
+    whole = column.decode(array)
+    monkeypatch.setattr(json_column, "JsonDecoder", functools.partial(JsonDecoder, max_bytes=max_bytes))
+    column = JsonColumn(NUMBER, "_corrupt_record", "UTC", ConfluentFraming())
+    start, read, found = 0, [], []
+    while start < len(array):
+        decoded = column.decode(array.slice(start))
+        rows = len(decoded.values)
+        assert rows < len(array)
         read += decoded.values.to_pylist()
-        start += len(decoded.values)
-    assert read == [{"n": number} for number in range(rows)] + [{"n": None}]
+        if decoded.malformed is not None:
+            assert {len(each) for each in decoded.malformed[:3] if each is not None} == {rows}
+        found += [None] * rows if decoded.malformed is None else errors(decoded.malformed)
+        start += rows
+    assert read == whole.values.to_pylist()
+    assert found == errors(whole.malformed)

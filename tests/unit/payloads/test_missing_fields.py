@@ -81,6 +81,11 @@ def test_a_misspelt_name_of_a_later_value_and_of_both_sides(warnings: Callable[[
 def test_fields_of_structs(warnings: Callable[[], list[str]]) -> None:
     read(decoder(), {**WHOLE, "at": {"City": "Ulm"}}, {**WHOLE, "at": None})
     assert warnings() == ["flights, values: no value has the field 'at.city', so it is null; did you mean 'City'?"]
+    nested = pa.struct(
+        {"id": pa.int64(), "by": pa.struct({"at": pa.struct({"zip": pa.string(), "city": pa.string()})})}
+    )
+    read(decoder(data_type=nested), {"id": 1, "by": {"at": {"zip": "89073", "City": "Ulm"}}})
+    assert warnings() == ["flights, values: no value has the field 'by.at.city', so it is null; did you mean 'City'?"]
     read(decoder(), {**WHOLE, "at": {"place": "Ulm"}}, {"At": 1})
     assert warnings() == [], "a value without similar names is no sample"
     read(decoder(), {"id": 1, "carrier": "UA", "l": [1], "At": {"city": "Ulm"}})

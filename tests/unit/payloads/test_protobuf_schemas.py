@@ -190,6 +190,21 @@ def test_invalid_descriptors_are_rejected(damage: dict[str, Any], message: str) 
     assert message in str(caught.value)
 
 
+def test_each_file_of_a_set_may_import_files_that_the_set_lacks() -> None:
+    files = descriptor_pb2.FileDescriptorSet()
+    imported = {"one": timestamp_pb2.DESCRIPTOR.name, "two": duration_pb2.DESCRIPTOR.name}
+    types = {"one": ".google.protobuf.Timestamp", "two": ".google.protobuf.Duration"}
+    for name, other in imported.items():
+        file = files.file.add(name=f"{name}.proto", dependency=[other])
+        field = file.message_type.add(name=name).field.add(name="at", number=1, type_name=types[name])
+        field.type = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
+    schema = parse_protobuf_schema(base64.b64encode(files.SerializeToString()).decode())
+    assert [spark_ddl(schema, schema.message(name)) for name in imported] == [
+        "struct<`at`: timestamp_ltz>",
+        "struct<`at`: interval day to second>",
+    ]
+
+
 def test_the_entry_of_a_map_has_a_key_and_a_value() -> None:
     file = file_descriptor('syntax = "proto3"; message M { map<string, int32> m = 1; }')
     assert parse_protobuf_schema(base64.b64encode(file.SerializeToString()).decode()).message("M")

@@ -118,6 +118,14 @@ def test_references_are_imports(registry: FakeRegistry) -> None:
     found = fetch_id(settings_of(registry), schema_id, "the plan", SidePayload("value", "protobuf", message="M"))
     fields = parse_protobuf_schema(found.text, found.references).message("M").fields
     assert [field.type_name for field in fields] == ["Other", "First"]
+    wanted = pa.struct({name: pa.struct({"x": pa.int32()}) for name in ("other", "first")})
+    files = {f"{name}.proto": f'syntax = "proto3"; message {name} {{ int32 x = 1; }}' for name in ("First", "Other")}
+    for changed in files:  # a number of either file would be read as another one
+        source = ProtobufSource(text, "M", tuple({**files, changed: files[changed].replace("int32", "sint32")}.items()))
+        decoder = ProtobufColumn(wanted, source, writers=WriterMessages(settings_of(registry), source))
+        (problem,) = malformed(decoder.decode(pa.array([framed(schema_id, b"\0", b"")])))
+        assert problem is not None
+        assert f"field x of {changed.removesuffix('.proto')} is int32, which cannot be read as the sint32" in problem[0]
     with pytest.raises(SchemaError, match="cannot be used: the schema has no message type N; it has M"):
         fetch_version(settings_of(registry), "m-value", SidePayload("value", "protobuf", message="N"))
 

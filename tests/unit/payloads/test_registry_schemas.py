@@ -43,12 +43,14 @@ def settings_of(registry: FakeRegistry, api_timeout_ms: int = 120_000) -> Regist
 
 
 def test_schemas_of_writers(registry: FakeRegistry) -> None:
-    registry.add("id", json.dumps(record("Id", value="long")))
-    references = [{"name": "Id", "subject": "id", "version": 1}]
-    text = json.dumps(record("Order", id="Id"))
+    others = {"Id": json.dumps(record("Id", value="long")), "Name": json.dumps(record("Name", value="string"))}
+    for name, other in others.items():
+        registry.add(name.lower(), other)
+    references = [{"name": name, "subject": name.lower(), "version": 1} for name in others]
+    text = json.dumps(record("Order", id="Id", name="Name"))
     schema_id = registry.add("t-value", text, references=references)
     schemas = pickle.loads(pickle.dumps(RegistrySchemas(settings_of(registry, 3_000))))
-    expected = parse_avro_schema(text, [json.dumps(record("Id", value="long"))])
+    expected = parse_avro_schema(text, list(others.values()))
     assert schemas.writer_schema(schema_id).root == expected.root
     assert schemas.writer_schema(str(registry.guid_of(schema_id))).root == expected.root
     registry.stop()

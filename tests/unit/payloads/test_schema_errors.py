@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import logging
@@ -23,10 +24,14 @@ from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SideP
 from pyspark_kafka_direct.options.registry_settings import RegistrySettings
 from pyspark_kafka_direct.payloads import whole_column
 from pyspark_kafka_direct.payloads.arrow_columns import ERROR_TYPE
+from pyspark_kafka_direct.payloads.avro import avro_column
 from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn, AvroSettings, GivenSchema, NoFraming
+from pyspark_kafka_direct.payloads.avro.avro_values import AvroDecoder
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.payloads.decoded_values import MalformedValues
 from pyspark_kafka_direct.payloads.payload_decoder import PayloadDecoder
+from pyspark_kafka_direct.payloads.protobuf import protobuf_column
+from pyspark_kafka_direct.payloads.protobuf.protobuf_values import ProtobufDecoder
 from pyspark_kafka_direct.payloads.schema_errors import SchemaErrors
 from pyspark_kafka_direct.payloads.whole_column import decode_all
 from pyspark_kafka_direct.records import arrow_schema
@@ -78,9 +83,11 @@ class Topic:
 
     def errors(self, *values: bytes | None) -> list[dict[str, Any] | None]:
         decoder = self.decoder("PERMISSIVE", "value", "_error")
-        (decoded,) = decoder.decode([batch(decoder, value=values)], ONE)
-        found: list[dict[str, Any] | None] = decoded.column(1).to_pylist()
-        return found
+        return [
+            error
+            for decoded in decoder.decode([batch(decoder, value=values)], ONE)
+            for error in decoded.column(1).to_pylist()
+        ]
 
     def failure(self, *values: bytes, keys: list[bytes] | None = None) -> MalformedPayloadError:
         decoder = self.decoder("FAILFAST", *(["key"] if keys else []), "value")
@@ -190,6 +197,28 @@ def test_messages_of_protobuf(registry: FakeRegistry) -> None:
         assert "mode=" not in topic.failure(value).message
 
 
+@pytest.mark.parametrize("payload_format", ["avro", "protobuf"])
+def test_errors_of_a_batch_that_is_decoded_in_parts(
+    registry: FakeRegistry, payload_format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_avro = payload_format == "avro"
+    good_id = registry.add("g", json.dumps(READER) if is_avro else PROTO, schemaType=payload_format.upper())
+    lacking = registry.add("l", json.dumps(record(id="long")))
+    data = encode(READER, {"id": 5, "name": "x"}) if is_avro else b"\0\x08\5"
+    guid = b"\1" + registry.guid_of(good_id).bytes
+    values = [framed(good_id, data), BARE, guid + data, framed(lacking, b"\2"), None, framed(77, b""), guid + data[:-1]]
+    topic = Topic(registry, payload_format)
+    whole = topic.errors(*values * 3)
+    assert [error is None for error in whole[:7]] == [True, False, True, False, True, False, False]
+    monkeypatch.setattr(avro_column, "AvroDecoder", functools.partial(AvroDecoder, max_bytes=1))
+    monkeypatch.setattr(protobuf_column, "ProtobufDecoder", functools.partial(ProtobufDecoder, max_bytes=1))
+    assert topic.errors(*values * 3) == whole
+    decoder = topic.decoder("DROPMALFORMED", "value")
+    decoded = list(decoder.decode([batch(decoder, value=values * 3)], ONE))
+    assert [each.num_rows for each in decoded] == [1] * 9
+    assert decoder.take_malformed().total() + decoder.take_schema_errors().total() == 12
+
+
 def test_a_symbol_that_only_the_writer_has(registry: FakeRegistry) -> None:
     enum = {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}
     reader = {**enum, "symbols": ["RED"]}
@@ -219,8 +248,39 @@ def test_each_part_of_a_schema_that_does_not_fit_is_named(registry: FakeRegistry
     for error in errors:
         assert error is not None
         assert error["stage"] == "schema"
+        assert "field c: the enum has no symbol BLUE and no default" in error["message"]
+        assert "field id: null cannot be read as long" in error["message"]
         assert "use a type as which the field can be read" in error["message"]
         assert "add the symbol or a default to the enum" in error["message"]
+
+
+def test_only_datums_that_their_own_schema_makes_malformed_have_its_advice(
+    registry: FakeRegistry, topic: Topic
+) -> None:
+    enum = {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}
+    reader = record(c={**enum, "symbols": ["RED"]}, id="long")
+    topic.settings = topic.settings.with_side(replace(topic.settings.value, schema=json.dumps(reader)))
+    topic.row = pa.struct({"c": pa.string(), "id": pa.int64()})
+    of_enum = registry.add("orders-value", json.dumps(record(c=enum, id="long")))
+    of_null = registry.add("orders-value", json.dumps(record(c={**enum, "symbols": ["RED"]}, id=["null", "long"])))
+    errors = topic.errors(framed(of_enum, b"\2\2"), framed(of_null, b"\0\0"), framed(of_null, b"\2\2\2"))
+    assert [error and error["stage"] for error in errors] == ["schema", "schema", "convert"]
+    assert errors[2] is not None
+    assert "does not fit" not in errors[2]["message"], "the datum has a symbol that no schema has"
+
+
+def test_paths_of_parts_that_do_not_fit(registry: FakeRegistry, topic: Topic) -> None:
+    inner = {**record(x="long"), "name": "Inner"}
+    topic.settings = topic.settings.with_side(
+        replace(topic.settings.value, schema=json.dumps(record(a=inner, b="Inner", id="long")))
+    )
+    topic.row = pa.struct({"a": pa.struct({"x": pa.int64()}), "b": pa.struct({"x": pa.int64()}), "id": pa.int64()})
+    optional = {**record(x=["null", "long"]), "name": "Inner"}
+    new = registry.add("orders-value", json.dumps(record(a=optional, b="Inner", id=["null", "long"])))
+    (error,) = topic.errors(framed(new, b"\2\2\2\2\0"))
+    assert error is not None
+    paths = [part.partition(":")[0] for part in error["message"].split("field ")[1:4]]
+    assert paths == ["a.x", "b.x", "id"]
 
 
 def test_a_field_that_is_not_read_makes_no_schema_unusable(topic: Topic, registry: FakeRegistry) -> None:
@@ -279,6 +339,13 @@ def test_records_with_many_unknown_ids_do_not_fill_the_log(topic: Topic, caplog:
     lines = [each.getMessage() for each in caplog.records]
     assert len(lines) == 11
     assert lines[-1].startswith("1490 more values of other schemas were read as null")
+    caplog.clear()
+    decoder.take_schema_errors()
+    assert caplog.messages == []
+    list(decoder.decode([batch(decoder, value=[framed(9999, b"")])], ONE))
+    decoder.take_schema_errors()
+    (line,) = caplog.messages
+    assert line.startswith("orders, values: 1 values"), "schemas of earlier tasks do not count"
 
 
 def test_a_record_whose_key_and_value_are_malformed(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:

@@ -36,6 +36,7 @@ from pyspark_kafka_direct.payloads import written_schemas
 from pyspark_kafka_direct.payloads.column_encoder import ColumnEncoder, InvalidRowError, SchemaMismatchError
 from pyspark_kafka_direct.payloads.json.encoder_settings import JsonEncoderSettings
 from pyspark_kafka_direct.payloads.json.json_values import variant_type
+from pyspark_kafka_direct.payloads.payload_encoders import PayloadEncoders
 from pyspark_kafka_direct.payloads.registry.registry_client import registry_client
 from pyspark_kafka_direct.payloads.spark.avro_functions import parse_to_avro, to_avro_function
 from pyspark_kafka_direct.payloads.spark.writer_schemas import resolve_writer_schemas
@@ -232,6 +233,20 @@ def test_json_has_the_id_of_its_schema(registry: FakeRegistry, options: dict[str
     settings = resolve_json(registry, {"valueFraming": "header", **options})
     name, header = settings.header or ("", b"")
     assert (settings.prefix, name, header[0]) == (b"", "__value_schema_id", 1)  # the GUID
+
+
+def test_keys_and_values_have_ids_in_headers_of_their_own(registry: FakeRegistry) -> None:
+    guids = {}
+    for side in ("key", "value"):
+        schema_id = registry.add(f"t-{side}", json.dumps({**json.loads(JSON_SCHEMA), "title": side}), schemaType="JSON")
+        guids[f"__{side}_schema_id"] = b"\1" + registry.guid_of(schema_id).bytes
+    options = {**JSON, "keyFormat": "json", "keyFraming": "header", "valueFraming": "header"}
+    payloads = parse_sink_options({**options, "schema.registry.url": registry.url}, streaming=False).payloads
+    found = resolve_writer_schemas(payloads, None, "t")
+    assert {side: each.header for side, each in found.items()} == dict(
+        zip(("key", "value"), guids.items(), strict=True)
+    )
+    assert PayloadEncoders(found, "t").headers == guids
 
 
 def test_json_is_registered(registry: FakeRegistry) -> None:
