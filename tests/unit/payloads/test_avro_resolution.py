@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 from decimal import Decimal
 from typing import Any
 
@@ -26,6 +27,8 @@ def record(*fields: Any, name: str = "R") -> dict[str, Any]:
 COLORS = {"type": "enum", "name": "Color", "symbols": ["RED", "GREEN"]}
 MORE_COLORS = {"type": "enum", "name": "Color", "symbols": ["GREEN", "UNKNOWN"], "default": "UNKNOWN"}
 POINT = record(("x", "int"), ("y", "int"), name="P")
+POINTS = ({"type": "array", "items": "P"}, {"type": "map", "values": "P"})
+NESTED = record(("p", POINTS[0]), ("q", POINTS[1]), ("z", "int"), name="N")
 POINT_3 = record(("z", "double", {"default": 1.5}), ("y", "long"), ("x", "double"), name="P")
 
 EVOLUTIONS = {
@@ -37,6 +40,11 @@ EVOLUTIONS = {
     "reordered": (record(("a", "int"), ("b", "string")), record(("b", "string"), ("a", "int")), {"a": 1, "b": "x"}),
     "removed": (record(("a", "int"), ("b", "string")), record(("b", "string")), {"a": 1, "b": "x"}),
     "alias": (record(("a", "int")), record(("b", "int", {"aliases": ["z", "a"]})), {"a": 7}),
+    "a name precedes the alias of an earlier field": (
+        record(("b", "int"), ("c", "int")),
+        record(("a", "int", {"aliases": ["b"], "default": 5}), ("b", "int"), ("c", "int")),
+        {"b": 7, "c": 8},
+    ),
     "aliases of two fields": (
         record(("a", "int"), ("b", "int")),
         record(("c", "int", {"aliases": ["a"]}), ("d", "int", {"aliases": ["b"]})),
@@ -55,9 +63,11 @@ EVOLUTIONS = {
             ("h", ["null", "int"], {"default": None}),
             ("i", ["int", "null"], {"default": 4}),
             ("j", {"type": "array", "items": "int"}, {"default": [1, 2]}),
-            ("k", {"type": "map", "values": "string"}, {"default": {"k": "v"}}),
+            ("k", {"type": "map", "values": "string"}, {"default": {"k": "v", "l": "w"}}),
             ("l", POINT, {"default": {"x": 1, "y": 2}}),
             ("m", COLORS, {"default": "GREEN"}),
+            ("n", NESTED, {"default": {"p": [{"x": 3, "y": 4}], "q": {"a": {"x": 5, "y": 6}}, "z": 7}}),
+            ("o", "string", {"default": "last"}),
         ),
         {"a": 1},
     ),
@@ -194,6 +204,19 @@ def test_logical_types(avro_type: Any, value: Any, expected: Any, ddl: str) -> N
     assert decoded.values.field("a").to_pylist() == [value if expected is None else expected]
 
 
+@pytest.mark.parametrize("prefix", ["", "local-"])
+@pytest.mark.parametrize(("written", "read_as"), [*itertools.product(["millis", "micros"], ["millis", "micros", None])])
+def test_the_unit_of_a_time_is_that_of_its_writer(prefix: str, written: str, read_as: str | None) -> None:
+    units = {unit: logical("long", f"{prefix}timestamp-{unit}") for unit in ("millis", "micros")}
+    time = datetime.datetime(2026, 1, 31, 12, 0, 0, 123000, None if prefix else datetime.UTC)
+    writer = record(("a", units[written]), ("b", ["null", units[written]]))
+    datum = encode(writer, {"a": time, "b": time})
+    if read_as is None:  # a writer without a unit: that of the reader
+        writer, read_as = record(("a", "long"), ("b", ["null", "long"])), written
+    decoded = decode(writer, [datum], record(("a", units[read_as]), ("b", ["null", units[read_as]])))
+    assert decoded.values.to_pylist() == [{"a": time, "b": time}]
+
+
 @pytest.mark.parametrize("avro_type", [each for each, *_ in LOGICAL_TYPES if each["type"] in ("int", "long")])
 def test_a_default_of_a_logical_type_is_read_as_the_same_written_number(avro_type: Any) -> None:
     fields = record(("b", avro_type))
@@ -242,7 +265,7 @@ def test_unions_have_spark_types() -> None:
 
 
 def test_an_alias_selects_the_branch_of_a_union() -> None:
-    other, renamed = ({**record(("x", "int"), ("y", "int"), name=name), "aliases": [alias]} for name, alias in
+    other, renamed = ({**record(("x", "int"), ("y", "int"), name=name), "aliases": ["Z", alias]} for name, alias in
                       (("Q", "O"), ("R2", "P")))  # fmt: skip
     writer, reader = record(("u", POINT)), record(("u", ["null", other, renamed]))
     decoded = decode(writer, [encode(writer, {"u": {"x": 1, "y": 2}})], reader)

@@ -99,6 +99,25 @@ def test_types_that_multiply_are_limited() -> None:
         parse_avro_schema(json.dumps(fields(*types)))
 
 
+def test_each_schema_may_have_the_limit_of_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark_kafka_direct.payloads.avro.schema.MAX_SCHEMA_TYPES", 10)
+    references = [json.dumps({**fields(*["int"] * 8), "name": name}) for name in ("A", "B")]
+    assert parse_avro_schema(json.dumps(fields(*["int"] * 9)), references).references == tuple(references)
+    assert parse_avro_schema(json.dumps(fields("A")), references).root
+    for types in (["int"] * 10, ["A", "B"]):
+        with pytest.raises(AvroSchemaError, match="a named type counts as often as it is used"):
+            parse_avro_schema(json.dumps(fields(*types)), references)
+
+
+@pytest.mark.parametrize(("namespace", "name"), [("org", "org.P"), ("", "P")])
+def test_a_type_may_be_used_before_its_definition(namespace: str, name: str) -> None:
+    """Of a name without a namespace, the one in the namespace around it counts first."""
+    point = {"type": "fixed", "name": "P", "namespace": namespace, "size": 2}
+    schema = parse_avro_schema(json.dumps({**fields("P", point, "P"), "namespace": "org"}))
+    assert isinstance(schema.root, RecordType)
+    assert [field.type for field in schema.root.fields] == [FixedType(name, (), 2, None)] * 3
+
+
 def test_size_is_limited() -> None:
     with pytest.raises(AvroSchemaError, match="1 MiB"):
         parse_avro_schema(json.dumps(fields("int")) + " " * (1 << 20))

@@ -44,12 +44,14 @@ def type_of(schema: Any, **definitions: Any) -> str:
         ({"type": "string", "format": "uuid"}, "string"),
         ({"type": "string", "format": "time"}, "string"),
         ({"format": "date"}, "date"),
+        ({"title": "x", "format": "date"}, "date"),
         ({"type": "string", "contentEncoding": "base64"}, "binary"),
         ({"type": "string", "connect.type": "bytes"}, "binary"),
         ({"type": "integer", "connect.type": "int32"}, "int"),
         ({"type": "integer", "connect.type": "int8"}, "tinyint"),
         ({"type": "integer", "format": "int64"}, "bigint"),
         ({"type": "integer", "minimum": 0, "maximum": 2**64 - 1}, "decimal(20,0)"),
+        ({"allOf": [INTEGER, {"maximum": 2**64 - 1}]}, "decimal(20,0)"),
         ({"type": "number", "connect.type": "float32"}, "float"),
         # Null
         ({"type": ["integer", "null"]}, "bigint"),
@@ -124,7 +126,7 @@ def test_references() -> None:
     ), "twice is no recursion"
     assert ddl({"$ref": "#/$defs/row", "$defs": {"row": an_object(n=INTEGER)}}) == "struct<`n`: bigint>"
     other = {"definitions": {"price": {"type": "number"}, "row": an_object(p={"$ref": "#/definitions/price"})}}
-    assert ddl(an_object(o={"$ref": "other.json#/definitions/row"}), other_json=other) == (
+    assert ddl(an_object(o={"$ref": "other.json#/definitions/row"}), first_json=INTEGER, other_json=other) == (
         "struct<`o`: struct<`p`: double>>"
     )
     anchored = {**an_object(a={"$ref": "#here"}), "$defs": {"x": {"$anchor": "here", **INTEGER}}}
@@ -163,6 +165,13 @@ def test_names_are_quoted_and_properties_that_are_forbidden_are_left_out() -> No
     ("schema", "message"),
     [
         (an_object(a={"$ref": "#"}), "^field 'a': the schema contains itself, for which Spark has no type; do x$"),
+        (
+            {
+                **an_object(a={"$ref": "#/definitions/n"}),
+                "definitions": {"n": an_object(b={"$ref": "#/definitions/n"})},
+            },
+            r"^field 'a\.b': the schema contains itself",
+        ),
         (
             {**an_object(a={"items": {"$ref": "#/definitions/n"}}), "definitions": {"n": an_object(b={"$ref": "#"})}},
             r"^field 'a\.element\.b': the schema contains itself",
