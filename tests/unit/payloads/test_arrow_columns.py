@@ -47,7 +47,7 @@ print(json.dumps([str(found.schema.field("value").type), found.time_zone, [batch
 
 
 def test_names_of_columns_are_checked() -> None:
-    assert checked_columns(iter(["key", "_error", "offset"]), "columns") == ("key", "_error", "offset")
+    assert checked_columns(["key", "_error", "offset"], "columns") == ("key", "_error", "offset")
     for names in (["key", "vlue"], ["_error", "vlue"]):
         with pytest.raises(OptionError, match="columns: there is no column 'vlue'"):
             checked_columns(names, "columns")

@@ -16,7 +16,7 @@ from tests.unit.payloads.avro_data import arrow_type, encode, parse, read, recor
 from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.payloads.avro.derived_schema import derived_schema
 from pyspark_kafka_direct.payloads.avro.encoder_program import AvroEncoderSettings, compile_encoder
-from pyspark_kafka_direct.payloads.avro.schema import AvroSchema
+from pyspark_kafka_direct.payloads.avro.schema import AvroSchema, parse_avro_schema
 from pyspark_kafka_direct.payloads.column_encoder import (
     ColumnEncoder,
     InvalidRowError,
@@ -318,6 +318,17 @@ def test_an_error_has_the_path_of_the_value() -> None:
     with pytest.raises(InvalidRowError, match=r"value\.v\.element\.n is null, which the Avro schema does") as raised:
         encoder.encode(column)
     assert raised.value.row == 1
+    other = struct_of(pa.list_(pa.struct({"n": pa.int8()})), [{"n": None}])
+    for values, row in ((other, 0), (column, 1)):
+        with pytest.raises(InvalidRowError, match=r"value\.v\.element\.n is null") as raised:
+            encoder.encode(values)
+        assert raised.value.row == row
+    two = json.dumps(record(field("int", default=0), field("int", "w", default=0)))
+    encoder_of_two = ColumnEncoder("value", AvroEncoderSettings(schema=parse_avro_schema(two)))
+    for names in (("v", "w"), ("w",), ("v",)):
+        values = pa.array([dict.fromkeys(names)], pa.struct([(name, pa.int32()) for name in names]))
+        with pytest.raises(InvalidRowError, match=rf"value\.{names[0]} is null"):
+            encoder_of_two.encode(values)
     # The type may change from batch to batch.
     assert encoder.encode(struct_of(pa.list_(pa.struct({"n": pa.int8()})), [{"n": 1}])).to_pylist() == [b"\2\2\0"]
 

@@ -267,9 +267,10 @@ def test_unions_have_spark_types() -> None:
 def test_an_alias_selects_the_branch_of_a_union() -> None:
     other, renamed = ({**record(("x", "int"), ("y", "int"), name=name), "aliases": ["Z", alias]} for name, alias in
                       (("Q", "O"), ("R2", "P")))  # fmt: skip
-    writer, reader = record(("u", POINT)), record(("u", ["null", other, renamed]))
-    decoded = decode(writer, [encode(writer, {"u": {"x": 1, "y": 2}})], reader)
-    assert decoded.values.to_pylist() == [{"u": {"member0": None, "member1": {"x": 1, "y": 2}}}]
+    writer = record(("u", POINT))
+    for first, second in ((other, renamed), (renamed, POINT)):  # the same name precedes an alias
+        decoded = decode(writer, [encode(writer, {"u": {"x": 1, "y": 2}})], record(("u", ["null", first, second])))
+        assert decoded.values.to_pylist() == [{"u": {"member0": None, "member1": {"x": 1, "y": 2}}}]
 
 
 def test_members_that_are_not_wanted_are_skipped() -> None:

@@ -44,6 +44,8 @@ def fields(*types: Any) -> dict[str, Any]:
         ('{"type":"record","name":"int","fields":[]}', "a type of Avro has this name"),
         (json.dumps(fields({"type": "fixed", "name": "R", "size": 1})), "two types have the same name"),
         (json.dumps({"type": "fixed", "name": "F" * 1001, "size": 1}), "no name of a type"),
+        ('{"type":"fixed","name":"F","aliases":["G",5],"size":1}', "aliases are a list of names"),
+        ('{"type":"record","name":"R","fields":[{"name":"a","type":"int","aliases":["b",5]}]}', "list of names"),
         (json.dumps({"type": "fixed", "name": "F", "namespace": "n" * 1001, "size": 1}), "no namespace"),
     ],
 )
@@ -116,6 +118,17 @@ def test_a_type_may_be_used_before_its_definition(namespace: str, name: str) -> 
     schema = parse_avro_schema(json.dumps({**fields("P", point, "P"), "namespace": "org"}))
     assert isinstance(schema.root, RecordType)
     assert [field.type for field in schema.root.fields] == [FixedType(name, (), 2, None)] * 3
+
+
+def test_a_name_without_a_namespace_is_that_of_the_namespace_around_it() -> None:
+    other = {"type": "fixed", "name": "P", "size": 1}
+    inner = {"type": "fixed", "name": "org.P", "size": 2}
+    within = {**fields("P"), "namespace": "org"}
+    for types in ((other, inner, within), (within, inner, other)):
+        schema = parse_avro_schema(json.dumps(fields(*types) | {"name": "Outer"}))
+        assert isinstance(schema.root, RecordType)
+        (found,) = [each.type for each in schema.root.fields if isinstance(each.type, RecordType)]
+        assert found.fields[0].type == FixedType("org.P", (), 2, None)
 
 
 def test_size_is_limited() -> None:

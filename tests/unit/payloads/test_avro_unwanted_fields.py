@@ -120,6 +120,16 @@ def test_a_record_without_an_end_is_malformed_soon() -> None:
     assert time.process_time() - started < 120
 
 
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_a_record_that_contains_itself_in_others_has_no_type(length: int) -> None:
+    inner: Any = "N0"
+    for number in reversed(range(length)):
+        inner = record(("next", ["null", inner]), name=f"N{number}")
+    path = ".".join(["f", *["next"] * length])
+    with pytest.raises(AvroSchemaError, match=f"^field {path!r}: the record N0 contains itself".replace(".", "[.]")):
+        spark_ddl(parse(record(("f", inner))))
+
+
 def test_a_schema_has_more_types_than_a_column() -> None:
     shared = record(*((f"f{number}", "int") for number in range(100)), name="Shared")
     schema = record(("a0", shared), *((f"a{number}", "Shared") for number in range(1, 200)), ("id", "int"))

@@ -109,7 +109,8 @@ def test_a_batch_that_is_decoded_in_parts(max_bytes: int, monkeypatch: pytest.Mo
     whole = column.decode(array)
     monkeypatch.setattr(json_column, "JsonDecoder", functools.partial(JsonDecoder, max_bytes=max_bytes))
     column = JsonColumn(NUMBER, "_corrupt_record", "UTC", ConfluentFraming())
-    start, read, found = 0, [], []
+    start, read = 0, []
+    found: list[tuple[Any, ...] | None] = []
     while start < len(array):
         decoded = column.decode(array.slice(start))
         rows = len(decoded.values)

@@ -86,6 +86,11 @@ def test_fields_of_structs(warnings: Callable[[], list[str]]) -> None:
     )
     read(decoder(data_type=nested), {"id": 1, "by": {"at": {"zip": "89073", "City": "Ulm"}}})
     assert warnings() == ["flights, values: no value has the field 'by.at.city', so it is null; did you mean 'City'?"]
+    read(decoder(data_type=nested), {"Id": 1, "by": {"at": {"Zip": "89073", "city": "Ulm"}}})
+    assert warnings() == [
+        "flights, values: no value has the field 'by.at.zip', so it is null; did you mean 'Zip'?",
+        "flights, values: no value has the field 'id', so it is null; did you mean 'Id'?",
+    ]
     read(decoder(), {**WHOLE, "at": {"place": "Ulm"}}, {"At": 1})
     assert warnings() == [], "a value without similar names is no sample"
     read(decoder(), {"id": 1, "carrier": "UA", "l": [1], "At": {"city": "Ulm"}})

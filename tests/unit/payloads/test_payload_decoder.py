@@ -253,6 +253,8 @@ def test_the_bytes_of_malformed_records_are_in_a_binary_field() -> None:
         expected(2, b'{"delay": 2 }'),
     ]
     assert rows_of(payloads, batch.slice(0, 1)) == [{"key": expected(None, None), "value": expected(1, None)}]
+    assert rows_of(payloads, batch.slice(6)) == [{"key": expected(None, b"{1}"), "value": expected(2, pairs[6][1])}]
+    assert rows_of(payloads, batch.slice(2, 1)) == [{"key": expected(None, b""), "value": expected(None, b"[")}]
 
 
 AVRO = '{"type":"record","name":"R","fields":[{"name":"origin","type":"string"},{"name":"delay","type":"double"}]}'
@@ -322,6 +324,23 @@ def test_a_batch_that_would_be_too_large_is_split(mode: MalformedMode, monkeypat
     expected = [(100 + row, row, None if row in malformed else row) for row in range(rows)]
     assert seen == [row for row in expected if mode == "PERMISSIVE" or row[2] is not None]
     assert payloads.take_malformed() == {TP: 2}
+
+
+def test_ids_in_headers_of_a_batch_that_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_column, "JsonDecoder", partial(JsonDecoder, max_bytes=1))
+    settings = PayloadSettings(value=SidePayload("value", "json", framing="header"))
+    payloads = PayloadDecoder(settings, ("value", "_error"), pa.schema({"value": STRUCT, "_error": ERROR_TYPE}))
+    assert payloads.record_columns == ("value", "headers")
+    ids = [5, 7, None, 9]
+    headers = [[] if each is None else [{"key": "__value_schema_id", "value": b"\0\0\0\0%c" % each}] for each in ids]
+    values = [BAD if each is not None else b"\0\0\0\0\3" + BAD for each in ids]
+    batch = pa.RecordBatch.from_pydict({"value": values, "headers": headers}, arrow_schema(payloads.record_columns))
+    decoded = list(payloads.decode([batch], TP))
+    assert [each.num_rows for each in decoded] == [1] * 4
+    errors = [each.column(1).to_pylist()[0] for each in decoded]
+    assert [(each["message"], each["schema_id"]) for each in errors] == [
+        (f"the JSON is incomplete, at byte {14 if each else 19}", each or 3) for each in ids
+    ]
 
 
 def test_a_worker_without_memory_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,6 +204,19 @@ def test_a_wanted_field_with_new_values_may_fail_the_query(registry: FakeRegistr
         column(registry, text, data_type, fails_at_new_fields=True).decode(value)
 
 
+@pytest.mark.parametrize(("seconds", "nanos"), [("sint64", "int32"), ("int64", "sint32")])
+def test_each_part_of_a_timestamp_may_be_misread(registry: FakeRegistry, seconds: str, nanos: str) -> None:
+    text = 'syntax = "proto3"; import "google/protobuf/timestamp.proto"; package shop; message Order { %s at = 1; } '
+    own = f"message Time {{ {seconds} seconds = 1; {nanos} nanos = 2; }}"
+    schema_id = registry.add("orders-value", text % "Time" + own, schemaType="PROTOBUF")
+    data_type = pa.struct({"at": pa.timestamp("us", "UTC")})
+    decoder = column(registry, text % "google.protobuf.Timestamp", data_type)
+    (problem,) = malformed(decoder.decode(pa.array([framed(schema_id, b"\0", b"")], pa.binary())))
+    name = "seconds is sint64" if seconds == "sint64" else "nanos is sint32"
+    assert problem is not None
+    assert f"field {name.replace(' is', ' of shop.Time is')}, which cannot be read as" in problem[0]
+
+
 def test_schemas_with_many_levels_are_compared(registry: FakeRegistry) -> None:
     levels = "".join(f"message M{number} {{ M{number + 1} next = 2; }} " for number in range(2000))
     order = 'syntax = "proto3"; package shop; message Order { int32 id = 1; M0 next = 2; } '

@@ -217,6 +217,16 @@ def test_errors_of_a_batch_that_is_decoded_in_parts(
     decoded = list(decoder.decode([batch(decoder, value=values * 3)], ONE))
     assert [each.num_rows for each in decoded] == [1] * 9
     assert decoder.take_malformed().total() + decoder.take_schema_errors().total() == 12
+    limits = itertools.cycle([1 << 20, 1])  # of keys, which are decoded together, and of values
+    for module, decoder_class in ((avro_column, AvroDecoder), (protobuf_column, ProtobufDecoder)):
+        name = decoder_class.__name__
+        monkeypatch.setattr(module, name, lambda *fields, new=decoder_class: new(*fields, next(limits)))
+    decoder = topic.decoder("PERMISSIVE", "key", "value", "_error")
+    good = [values[0]] * len(values)
+    decoded = list(decoder.decode([batch(decoder, key=values * 3, value=good * 3)], ONE))
+    assert [each.num_rows for each in decoded] == [1] * 21
+    errors = [each.column("_error").to_pylist()[0] for each in decoded]
+    assert errors == [error and {**error, "side": "key"} for error in whole]
 
 
 def test_a_symbol_that_only_the_writer_has(registry: FakeRegistry) -> None:
@@ -374,6 +384,9 @@ def test_no_mode_is_advised_that_would_discard_records_behind_the_first_malforme
     assert error.offset == 101
     assert "Records behind it have a value whose schema cannot be used: Schema id 77: " in error.message
     assert "mode=" not in error.message
+    error = topic.failure(GOOD, framed(77, b""), keys=[BARE, GOOD])
+    assert error.message.startswith("The key cannot be decoded as Avro: ")
+    assert "Records behind it have a value whose schema cannot be used: Schema id 77: " in error.message
 
 
 def test_a_topic_without_ids(topic: Topic) -> None:
@@ -412,9 +425,23 @@ def test_a_topic_with_another_format(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(MalformedPayloadError, match=r"Set mode=PERMISSIVE .* mode=DROPMALFORMED"):
         list(failing.decode([batch(failing, value=[b"\2a", None, b"{}"])], ONE))
     decoder = PayloadDecoder(settings, ("value",), schema)
-    list(decoder.decode([batch(decoder, value=[b"\2a", b"\2b"])], ONE))
-    decoder.take_malformed()
-    assert "(all that were read: check whether the format fits the topic)" in caplog.text
+    for batches in ([[b"\2a", b"\2b"]], [[b"{}"]], [[b"\2a", b"\2b", b"\2c"], [b"\2d"]]):  # of three tasks
+        caplog.clear()
+        list(decoder.decode([batch(decoder, value=values) for values in batches], ONE))
+        decoder.take_malformed()
+        are_all = b"{}" not in batches[0]
+        assert ("(all that were read: check whether the format fits the topic)" in caplog.text) == are_all
+
+
+def test_the_options_of_values_are_named_if_keys_have_another_format() -> None:
+    sides = SidePayload("key", "json"), SidePayload("value", "string", charset="UTF-8")
+    schema = pa.schema({"key": pa.struct({"id": pa.int64()}), "value": pa.string()})
+    good = {"key": b'{"id": 1}', "value": b"x"}
+    for side, names in (("key", "keyFormat, keySchema and keyFraming"), ("value", "valueFormat and valueCharset")):
+        decoder = PayloadDecoder(PayloadSettings(*sides, mode="FAILFAST"), ("key", "value"), schema)
+        columns = {name: [b"\xff" if name == side else value] * 2 for name, value in good.items()}
+        with pytest.raises(MalformedPayloadError, match=f"None of 2 values .* whether {names} fit the topic"):
+            list(decoder.decode([batch(decoder, **columns)], ONE))
 
 
 def test_malformed_records_of_each_partition_are_logged_unless_each_column_shows_them(

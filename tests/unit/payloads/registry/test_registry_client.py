@@ -287,6 +287,9 @@ def test_records_with_any_ids_cause_few_requests(registry: FakeRegistry) -> None
     assert reader.schema_by_id(late).text == '"int"'
     request_missing(range(2000, 2100))
     assert len(registry.requests) == 1 + 100 + 1 + 3
+    system.advance = 1000.0  # a pause allows no more than at first
+    request_missing(range(3000, 3200))
+    assert len(registry.requests) == 1 + 100 + 1 + 3 + 100
 
 
 def test_another_url_is_used_if_one_fails(registry: FakeRegistry) -> None:

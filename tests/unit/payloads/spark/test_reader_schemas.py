@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
+from tests.fake_registry import FakeRegistry
 
 from pyspark_kafka_direct.datasource.read_schema import kafka_schema
 from pyspark_kafka_direct.errors import (
@@ -16,6 +19,9 @@ from pyspark_kafka_direct.errors import (
     SchemaRegistryUnavailableError,
 )
 from pyspark_kafka_direct.options.read_options import parse_batch_options
+from pyspark_kafka_direct.options.security_settings import Secret
+from pyspark_kafka_direct.payloads.registry import registry_client as client_module
+from pyspark_kafka_direct.payloads.registry.registry_client import registry_client
 from pyspark_kafka_direct.payloads.spark.avro_functions import parse_from_avro
 from pyspark_kafka_direct.payloads.spark.payload_schema import typed_schema
 from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schemas
@@ -23,29 +29,33 @@ from pyspark_kafka_direct.payloads.spark.reader_schemas import with_reader_schem
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fake_registry import FakeRegistry
-
     from pyspark_kafka_direct.options.payload_settings import PayloadSettings
 
 NAME = '{"type": "record", "name": "Name", "fields": [{"name": "first", "type": "string"}]}'
-PERSON = '{"type": "record", "name": "Person", "fields": [{"name": "name", "type": "Name"}]}'
+TOWN = '{"type": "record", "name": "Town", "fields": [{"name": "zip", "type": "string"}]}'
+PERSON = (
+    '{"type": "record", "name": "Person", "fields": [{"name": "name", "type": "Name"}, {"name": "at", "type": "Town"}]}'
+)
 NAME_PROTO = 'syntax = "proto3"; message Name { string first = 1; }'
-PERSON_PROTO = 'syntax = "proto3"; import "name.proto"; message Person { Name name = 1; }'
+TOWN_PROTO = 'syntax = "proto3"; message Town { string zip = 1; }'
+PERSON_PROTO = (
+    'syntax = "proto3"; import "name.proto"; import "town.proto"; message Person { Name name = 1; Town at = 2; }'
+)
 
 
 @pytest.fixture(params=["avro", "protobuf"])
 def options(
     request: pytest.FixtureRequest, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> dict[str, str]:
-    """Return the options of a query whose schema refers to another one."""
+    """Return the options of a query whose schema refers to two others."""
     monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
     if request.param == "avro":
-        registry.add("name", NAME)
-        reference, schema = "Name", PERSON
+        others, schema = {"Name": NAME, "Town": TOWN}, PERSON
     else:
-        registry.add("name", NAME_PROTO, schemaType="PROTOBUF")
-        reference, schema = "name.proto", PERSON_PROTO
-    references = [{"name": reference, "subject": "name", "version": 1}]
+        others, schema = {"name.proto": NAME_PROTO, "town.proto": TOWN_PROTO}, PERSON_PROTO
+    for name, text in others.items():
+        registry.add(name, text, schemaType=request.param.upper())
+    references = [{"name": name, "subject": name, "version": 1} for name in others]
     registry.add("t-value", schema, references=references, schemaType=request.param.upper())
     given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "valueFormat": request.param}
     return {**given, "schema.registry.url": registry.url}
@@ -71,7 +81,10 @@ def test_an_application_plans_queries_while_the_registry_is_down(
 ) -> None:
     loaded = with_reader_schemas(parse(options))
     comment = loaded.value.source
-    assert comment == "version 1 of t-value, schema id 2"
+    assert comment == "version 1 of t-value, schema id 3"
+    assert len(loaded.value.references) == 2
+    ddl = typed_schema(kafka_schema(include_headers=False), loaded)
+    assert "`value` struct<`name`: struct<`first`: string>,`at`: struct<`zip`: string>>" in ddl
     registry.stop()
     # The plan of the query is made in another process.
     payloads = parse(options, schema_registry_api_timeout_ms="200")
@@ -85,8 +98,10 @@ def test_from_avro_takes_the_schema_of_a_subject_while_the_registry_is_down(
 ) -> None:
     monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
     monkeypatch.setattr("pyspark.sql.types.DataType.fromDDL", str)  # which needs a JVM
-    registry.add("name", NAME)
-    registry.add("s", PERSON, references=[{"name": "Name", "subject": "name", "version": 1}])
+    for name, text in {"Name": NAME, "Town": TOWN}.items():
+        registry.add(name, text)
+    references = [{"name": name, "subject": name, "version": 1} for name in ("Name", "Town")]
+    registry.add("s", PERSON, references=references)
     found = parse_from_avro(None, {}, "s", registry.url)
     registry.stop()
     outage = {"schema.registry.api.timeout.ms": "200"}
@@ -94,16 +109,77 @@ def test_from_avro_takes_the_schema_of_a_subject_while_the_registry_is_down(
     assert (again.data_type, again.settings.reader) == (found.data_type, found.settings.reader)
 
 
+def avro(name: str, *fields: str) -> str:
+    return json.dumps({"type": "record", "name": name, "fields": [{"name": each, "type": "int"} for each in fields]})
+
+
+def test_the_schemas_of_both_columns_are_those_of_their_comments(registry: FakeRegistry) -> None:
+    sources = {}
+    for side in ("key", "value"):
+        ids = [registry.add(f"t-{side}", avro(side, *fields)) for fields in (["a"], ["a", "b"])]
+        sources[side] = f"version 1 of t-{side}, schema id {ids[0]}"
+    options = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "keyFormat": "avro", "valueFormat": "avro"}
+    payloads = parse({**options, "schema.registry.url": registry.url})
+    fields = [StructField(side, StructType(), metadata={"comment": source}) for side, source in sources.items()]
+    found = with_reader_schemas(payloads, StructType(fields))
+    for side, each in (("key", found.key), ("value", found.value)):
+        assert (each.schema, each.source) == (avro(side, "a"), sources[side])
+
+
+def test_only_what_was_requested_in_the_same_way_is_known_while_the_registry_is_down(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    base = {"kafka.bootstrap.servers": "b:9092", "valueFormat": "avro", "schema.registry.url": registry.url}
+    ways = [
+        {**base, "subscribe": topic, "valueSchemaVersion": version}
+        for topic in "tu"
+        for version in ("1", "2", "latest")
+    ]
+    for topic in "tu":
+        for count in (1, 2, 3):
+            registry.add(f"{topic}-value", avro(topic.upper(), *"abc"[:count]))
+    for way in ways:
+        with_reader_schemas(parse(way))
+    for topic in "tu":  # a later version replaces what was saved as the latest one
+        registry.add(f"{topic}-value", avro(topic.upper(), *"abcd"))
+    loaded = [with_reader_schemas(parse(way)) for way in ways]
+    assert [each.value.source.partition(" of ")[0] for each in loaded] == ["version 1", "version 2", "version 4"] * 2
+    with FakeRegistry() as other:
+        other.add("t-value", avro("Other", "x"))
+        other_way = {**ways[0], "schema.registry.url": other.url}
+        assert with_reader_schemas(parse(other_way)).value.schema == avro("Other", "x")
+    registry.stop()
+    outage = {"schema.registry.api.timeout.ms": "200"}
+    registry_client.cache_clear()
+    again = [with_reader_schemas(parse({**way, **outage})).value for way in ways]
+    assert again == [each.value for each in loaded]
+    for change in (
+        {"valueSchemaVersion": "3"},
+        {"subscribe": "v"},
+        {"valueFormat": "protobuf"},
+        {"schema.registry.url": f"{registry.url}/other"},
+    ):
+        with pytest.raises(SchemaRegistryUnavailableError):
+            with_reader_schemas(parse({**ways[0], **outage, **change}))
+
+
 def test_another_application_does_not(options: dict[str, str], registry: FakeRegistry) -> None:
     registry.stop()
     payloads = parse(options, schema_registry_api_timeout_ms="200")
-    for schema in (None, columns("version 1 of t-value, schema id 2")):
+    for schema in (None, columns("version 1 of t-value, schema id 3")):
         with pytest.raises(SchemaRegistryUnavailableError, match="Start the query again when a registry is available"):
             with_reader_schemas(payloads, schema)
 
 
 TOKEN = {"schema.registry.bearer.auth.token": "token"}
 CLUSTER = "schema.registry.bearer.auth.logical.cluster"
+CLIENT = "schema.registry.bearer.auth.client.id"
+OAUTH = {
+    "schema.registry.bearer.auth.credentials.source": "OAUTHBEARER",
+    "schema.registry.bearer.auth.issuer.endpoint.url": "https://localhost:1/token",
+    "schema.registry.bearer.auth.client.secret": "secret",
+}
 USER_INFO = "schema.registry.basic.auth.user.info"
 
 
@@ -113,11 +189,17 @@ USER_INFO = "schema.registry.basic.auth.user.info"
         ({USER_INFO: "one:secret"}, {USER_INFO: "other:secret"}),
         (TOKEN, {"schema.registry.bearer.auth.token": "other"}),
         ({**TOKEN, CLUSTER: "lsrc-1"}, {**TOKEN, CLUSTER: "lsrc-2"}),
+        ({**OAUTH, CLIENT: "one"}, {**OAUTH, CLIENT: "other"}),
     ],
 )
 def test_a_query_with_another_login_may_have_another_registry(
-    options: dict[str, str], registry: FakeRegistry, login: dict[str, str], other_login: dict[str, str]
+    options: dict[str, str],
+    registry: FakeRegistry,
+    login: dict[str, str],
+    other_login: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(client_module, "retrieve_token", lambda *_: SimpleNamespace(value=Secret("token")))
     # In Confluent Cloud, many registries have the same URL.
     loaded = with_reader_schemas(parse({**options, **login}))
     registry.stop()

@@ -213,6 +213,16 @@ def test_a_row_has_only_the_schema_id_that_it_is_written_with() -> None:
     of_both: dict[str, EncoderSettings] = {side: JsonEncoderSettings() for side in ("key", "value")}
     assert [each or [] for each in headers_with(**of_both)] == without_ids
     assert headers_with() == rows_in.column(1)[1:].to_pylist()  # the original bytes, whose schema is that of the ids
+    rows = to_producer_rows(
+        rows_in.set_column(2, "key", pa.array([{"k": 1}] * 5)),
+        WriteSchema(0, headers=1, key=2),
+        NOW,
+        STAMP,
+        PayloadEncoders({"value": in_header}, "t"),
+    )
+    stamps = [header(name, value) for name, value in STAMP.items()]
+    without_ids = [[each for each in row if each != key_id] for row in others]
+    assert rows.column("headers").to_pylist() == [[*row, *stamps, new] for row in without_ids]
 
 
 def test_the_error_of_a_row_names_the_schema_that_does_not_allow_it() -> None:

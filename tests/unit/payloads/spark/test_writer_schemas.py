@@ -116,6 +116,41 @@ def test_an_application_writes_while_the_registry_is_down(
     assert again["value"].prefix == found["value"].prefix == b"\0\0\0\0\1"
 
 
+def test_an_application_knows_the_id_of_each_schema_while_the_registry_is_down(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    texts = ['{"type": "string"}', '{"type": "bytes"}', '{"type": "boolean"}']
+    options = [
+        {**option, "topic": topic}
+        for topic in "tu"
+        for option in (*({"valueSchema": text} for text in texts[:2]), *({"valueSchemaVersion": n} for n in "12"), {})
+    ]
+    for topic in "tu":
+        for text in texts:
+            registry.add(f"{topic}-value", text, metadata=topic)  # so that its id is another one in each subject
+
+    def prefix(option: Mapping[str, str]) -> bytes:
+        for cached in (written_schemas._registered, written_schemas._fetch_version, registry_client):
+            cached.cache_clear()
+        given = {"kafka.bootstrap.servers": "b:9092", "valueFormat": "avro", "schema.registry.url": registry.url}
+        payloads = parse_sink_options({**given, **option}, streaming=True).payloads
+        return resolve_writer_schemas(payloads, None, option["topic"])["value"].prefix
+
+    found = [prefix(option) for option in options]
+    assert len(set(found)) == 6
+    registry.stop()
+    assert [prefix({**option, **SHORT_OUTAGE}) for option in options] == found
+    json_schema = {"valueFormat": "json", "valueFraming": "confluent"}
+    for other in (
+        {"valueSchemaVersion": "3"},
+        {"valueSchema": texts[2]},
+        *({**json_schema, **option} for option in options[:5:2]),
+    ):
+        with pytest.raises(SchemaRegistryUnavailableError):
+            prefix({"topic": "t", **other, **SHORT_OUTAGE})
+
+
 def test_a_client_of_spark_connect_has_no_files_for_an_outage(
     registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
