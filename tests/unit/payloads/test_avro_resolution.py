@@ -306,7 +306,7 @@ def test_wanted_types_that_cannot_be_read(fields: dict[str, pa.DataType], messag
 
 
 def test_each_child_of_a_wanted_field_has_a_type_of_avro() -> None:
-    fields = pa.schema({"s": pa.struct({"a": pa.int32(), "b": pa.uint8()})})
+    fields = pa.schema({"first": pa.int32(), "s": pa.struct({"a": pa.int32(), "b": pa.uint8()})})
     with pytest.raises(ValueError, match=r"field 's\.b' has the type uint8, which is not decoded from Avro"):
         check_avro_fields(fields)
 

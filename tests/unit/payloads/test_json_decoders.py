@@ -86,6 +86,7 @@ def test_nesting_is_bounded(levels: int) -> None:
     ("fields", "message"),
     [
         (pa.schema({"a": pa.timestamp("ns")}), r"'a' has the type timestamp\[ns\]"),
+        (pa.schema({"x": pa.int8(), "a": pa.timestamp("ns")}), r"'a' has the type timestamp\[ns\]"),
         (pa.schema({"a": pa.struct({"b": pa.list_(pa.time64("us"))})}), r"'a\.b\.item' has the type time64\[us\]"),
         (pa.schema({"a": pa.map_(pa.int32(), pa.int8())}), r"'a' has the type map<int32, int8"),
         (pa.schema([("a", pa.int8()), ("a", pa.int8())]), "'a' is named twice"),

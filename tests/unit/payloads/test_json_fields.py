@@ -131,6 +131,8 @@ def test_references() -> None:
     )
     anchored = {**an_object(a={"$ref": "#here"}), "$defs": {"x": {"$anchor": "here", **INTEGER}}}
     assert ddl(anchored) == "struct<`a`: bigint>"
+    anchored["$defs"] = {"x": {"$anchor": "other", "$dynamicAnchor": "here", **INTEGER}}
+    assert ddl(anchored) == "struct<`a`: bigint>"
     base = {"$ref": "#/definitions/base"}
     variants = [{"allOf": [base, {"properties": {name: STRING}}]} for name in "ab"]
     inherited = {"allOf": [base], "oneOf": variants, "definitions": {"base": an_object(id=INTEGER)}}

@@ -139,6 +139,12 @@ def test_fields_of_nested_objects(schema: Any) -> None:
     assert written({**nested, "definitions": definitions}, rows, data_type) == [
         b'{"o":{"n":null},"a":[{"n":null},null,{"n":1}],"m":{"x":{"n":null},"y":null}}'
     ]
+    nested["properties"] = {
+        name: {"allOf": [{"description": "x"}, each]} for name, each in nested["properties"].items()
+    }
+    assert written({**nested, "definitions": definitions}, rows, data_type) == [
+        b'{"o":{"n":null},"a":[{"n":null},null,{"n":1}],"m":{"x":{"n":null},"y":null}}'
+    ]
     assert written(True, rows, data_type) == [b'{"o":{},"a":[{},null,{"n":1}],"m":{"x":{},"y":null}}']
 
 

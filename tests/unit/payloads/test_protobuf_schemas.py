@@ -190,6 +190,17 @@ def test_invalid_descriptors_are_rejected(damage: dict[str, Any], message: str) 
     assert message in str(caught.value)
 
 
+def test_each_symbol_of_a_built_in_enum_is_known() -> None:
+    schema = parse_protobuf_schema(
+        'syntax = "proto3"; import "google/type/dayofweek.proto"; message M { google.type.DayOfWeek day = 1; }'
+    )
+    names = [
+        "DAY_OF_WEEK_UNSPECIFIED",
+        *(f"{each}DAY" for each in ("MON", "TUES", "WEDNES", "THURS", "FRI", "SATUR", "SUN")),
+    ]
+    assert schema.enums["google.type.DayOfWeek"].values == [(name, number) for number, name in enumerate(names)]
+
+
 def test_each_file_of_a_set_may_import_files_that_the_set_lacks() -> None:
     files = descriptor_pb2.FileDescriptorSet()
     imported = {"one": timestamp_pb2.DESCRIPTOR.name, "two": duration_pb2.DESCRIPTOR.name}

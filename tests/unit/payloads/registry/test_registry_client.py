@@ -145,11 +145,21 @@ def test_references_are_resolved_once_and_before_their_users(registry: FakeRegis
 
 def test_references_that_are_hostile(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "MAX_REFERENCES", 150)
+    monkeypatch.setattr(client_module, "_MAX_CHARS", 10_000)
 
     def respond(request: Request) -> Reply | None:
         *_, subject, _, version = request.path.split("/")
         if subject == "cycle":
             return Reply(content={"schema": LONG, "references": [{"name": "c", "subject": "cycle", "version": 1}]})
+        if subject == "ring":
+            return Reply(content={"schema": LONG, "references": [{"name": "o", "subject": "other", "version": 1}]})
+        if subject == "other":
+            return Reply(content={"schema": LONG, "references": [{"name": "r", "subject": "ring", "version": 1}]})
+        if subject == "large":
+            parts = [{"name": "p", "subject": "part", "version": number} for number in range(1, int(version) + 1)]
+            return Reply(content={"schema": LONG, "references": parts})
+        if subject == "part":
+            return Reply(content={"schema": json.dumps("x" * 4900)})
         if subject == "deep":
             next_one = {"name": "d", "subject": "deep", "version": int(version) + 1}
             return Reply(content={"schema": LONG, "references": [next_one]})
@@ -162,11 +172,15 @@ def test_references_that_are_hostile(registry: FakeRegistry, monkeypatch: pytest
     registry.fault = respond
     for subject, message in (
         ("cycle", "Subject 'cycle', version latest: its references refer to themselves by 'c'."),
+        ("ring", "Subject 'ring', version 1: its references refer to themselves by 'o'."),
         ("deep", "its references are nested more than 100 levels deep."),
-        ("many", "its references are more than 150, or larger than 32 MiB together."),
+        ("many", "its references are more than 150, or larger than 0 MiB together."),
     ):
         with pytest.raises(SchemaError, match=message.replace(".", "[.]")):
             client(registry).schema_of_subject(subject, "latest" if subject == "cycle" else 1)
+    assert len(client(registry).schema_of_subject("large", 2).dependencies) == 2
+    with pytest.raises(SchemaError, match="or larger than 0 MiB together"):
+        client(registry).schema_of_subject("large", 3)
 
 
 @pytest.mark.parametrize("place", ["schema", "reference"])
@@ -299,6 +313,17 @@ def test_another_url_is_used_if_one_fails(registry: FakeRegistry) -> None:
         reader = client(broken, registry)
         assert [reader.schema_by_id(schema_id).text for schema_id in ids] == [LONG, '"int"']
         assert len(broken.requests) == 1  # the second request begins with the URL that responded
+        with FakeRegistry() as third:
+            third_id = third.add("u-value", '"bytes"', schema_id=9)
+            reader = client(broken, registry, third)
+            assert reader.schema_by_id(ids[0]).text == LONG
+            registry.fault = broken.fault
+            assert reader.schema_by_id(third_id).text == '"bytes"'
+        registry.fault = None  # the others are requested again
+        assert reader.schema_by_id(ids[1]).text == '"int"'
+        registry.fault, broken.fault = broken.fault, None
+        broken.add("v-value", '"float"', schema_id=8)
+        assert reader.schema_by_id(8).text == '"float"'
     registry.stop()
     message = unavailable(lambda: client(broken, registry, api_timeout_ms=3_000).schema_by_id(ids[0]))
     assert message.count("cannot be reached (Connection refused)") == 2
@@ -441,6 +466,29 @@ def test_the_cache_is_bounded_by_the_size_of_its_values(monkeypatch: pytest.Monk
     assert cached("d" * 101) == [False, False, False, True], "the newest value stays, even if it is larger"
     assert cached("a" * 60) == [True, False, False, False]
     assert cached("b" * 40) == [True, True, False, False]
+
+
+def test_a_value_that_was_evicted_while_it_was_fetched_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(single_flight_cache, "_MAX_ENTRIES", 1)
+    monkeypatch.setattr(single_flight_cache, "_MAX_WEIGHT", 100)
+    cache = SingleFlightCache[str](RealSystem(), len)
+
+    def fetch_slowly(*others: str, error: Exception | None = None) -> str:
+        for other in others:
+            cache.get(other[0], functools.partial(str, other), 1.0)
+        if error is not None:
+            raise error
+        return "a" * 60
+
+    assert cache.get("a", lambda: fetch_slowly("b" * 20), 1.0) == "a" * 60
+    assert [cache.has(key) for key in "ab"] == [False, True]
+    monkeypatch.setattr(single_flight_cache, "_MAX_ENTRIES", 9)
+    cache.get("c", lambda: "c" * 80, 1.0)
+    assert [cache.has(key) for key in "bc"] == [True, True], "the value of a does not count"
+    monkeypatch.setattr(single_flight_cache, "_MAX_ENTRIES", 1)
+    with pytest.raises(OSError, match="late"):
+        cache.get("d", lambda: fetch_slowly("e", "d", error=OSError("late")), 1.0)
+    assert cache.has("d"), "a later request has succeeded"
 
 
 @pytest.mark.parametrize("outcomes", [(None,), (SchemaNotFoundError,), (SchemaError,), (None, SchemaNotFoundError)])

@@ -227,6 +227,10 @@ def test_nested_columns_are_written_as_json(kind: DataType) -> None:
     ("kind", "message"),
     [
         (StructType([StructField("v", VariantType())]), r"value\.v is variant, which is not written as JSON: cast it"),
+        (
+            StructType([StructField("n", LongType()), StructField("v", VariantType())]),
+            r"value\.v is variant, which is not written as JSON: cast it",
+        ),
         (ArrayType(DayTimeIntervalType()), r"value\.element is interval day to second, which is not written as JSON"),
         (MapType(StringType(), DayTimeIntervalType()), r"value\.value is interval"),
         # These have no Arrow type.
