@@ -1,0 +1,132 @@
+"""``kafka-direct consume`` of several topics and partitions, whose records arrive while it waits."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.cli.simulated_commands import CommandCluster
+
+from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+FORMAT = ("-f", r"%t%p@%o\n")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[CommandCluster]:
+    """A cluster with 6, 5 and 2 records in the partitions, each a second after the one before."""
+    with CommandCluster(monkeypatch, capsys) as cluster:
+        for number in range(6):
+            cluster.sleep(1)
+            for tp in [T0, T1, U0][: 3 if number < 2 else 2 if number < 5 else 1]:
+                cluster.append(tp, 1)
+        yield cluster
+
+
+def while_it_waits(monkeypatch: pytest.MonkeyPatch, *actions: Callable[[], object]) -> None:
+    """Run an action instead of each pause, and interrupt the command after them."""
+    remaining = iter(actions)
+
+    def sleep(_: float) -> None:
+        action = next(remaining, None)
+        if action is None:
+            raise KeyboardInterrupt
+        action()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        ("4:", "t0@4 t0@5 t1@4"),
+        ("1:5", "t0@1 t0@2 t0@3 t0@4 t1@1 t1@2 t1@3 t1@4 u0@1"),
+        ("+4:", "t0@4 t0@5 t1@4"),
+        ("+1:end", "t0@1 t0@2 t0@3 t0@4 t0@5 t1@1 t1@2 t1@3 t1@4 u0@1"),
+        ("-1:", "t0@5 t1@4 u0@1"),
+        ("-2:end", "t0@4 t0@5 t1@3 t1@4 u0@0 u0@1"),
+        (":2", "t0@0 t0@1 t1@0 t1@1 u0@0 u0@1"),
+    ],
+)
+def test_positions_apply_to_each_partition(cluster: CommandCluster, position: str, expected: str) -> None:
+    found = cluster.run("consume", "t", "u", *FORMAT, "-e", "-o", position)
+    assert (found.code, sorted(found.text.split())) == (0, expected.split())
+
+
+def test_times_apply_to_each_partition(cluster: CommandCluster) -> None:
+    times = [batch.max_timestamp for batch in cluster.log(T0).batches]
+    found = cluster.run("consume", "t", "u", *FORMAT, "-o", f"@{times[1]}:{times[4]}")
+    assert sorted(found.text.split()) == ["t0@1", "t0@2", "t0@3", "t1@1", "t1@2", "t1@3", "u0@1"]
+
+
+def test_the_positions_of_each_partition_apply_while_it_waits(
+    cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start is behind the ends of some partitions, and no record is printed twice or left out."""
+
+    def append(*partitions: TopicPartition) -> Callable[[], object]:
+        def change() -> None:
+            for tp in partitions:
+                cluster.append(tp, 2)
+
+        return change
+
+    for start, first in (("5", "t0@5"), ("+5", "t0@5"), ("end", "")):
+        ends = {tp: cluster.log(tp).end for tp in (T0, T1, U0)}
+        while_it_waits(monkeypatch, append(T1), append(U0, T0), append(U0, T1))
+        found = cluster.run("consume", "t", "u", *FORMAT, "-o", start)
+        assert found.code == 130
+        lowest = dict.fromkeys(ends, 5) if first else ends
+        expected = [
+            f"{tp.topic}{tp.partition}@{offset}"
+            for tp in (T0, T1, U0)
+            for offset in range(lowest[tp], cluster.log(tp).end)
+        ]
+        assert sorted(found.text.split()) == sorted(expected)
+        assert found.text.startswith(first)
+
+
+def test_new_topics_of_a_pattern_are_read_from_their_beginning(
+    cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create(name: str) -> Callable[[], object]:
+        def change() -> None:
+            cluster.cluster.create_topic(name, 2)
+            cluster.sleep(60)  # until the broker knows it
+            for number in (0, 1):
+                cluster.append(TopicPartition(name, number), 1)
+
+        return change
+
+    while_it_waits(monkeypatch, create("tx"), create("no"), create("ty"))
+    found = cluster.run("consume", "--pattern", "t.*|u", *FORMAT, "-o", "-1")
+    known = ["t0@5", "t1@4", "u0@1"]
+    assert sorted(found.text.split()) == sorted([*known, "tx0@0", "tx1@0", "ty0@0", "ty1@0"])
+
+
+def test_a_limit_counts_the_records_of_all_slices(cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def append() -> None:
+        for tp in (T0, U0):
+            cluster.append(tp, 2)
+
+    while_it_waits(monkeypatch, append, append)
+    assert len(cluster.run("consume", "t", "u", *FORMAT, "-n", "12").text.split()) == 12
+    ends = {tp: cluster.log(tp).end for tp in (T0, T1, U0)}
+    assert ends == {T0: 6, T1: 5, U0: 2}  # these were enough
+    found = cluster.run("consume", "t", "u", *FORMAT, "-n", "20").text.split()
+    assert (len(found), len({*found})) == (20, 20)
+
+
+def test_records_of_open_transactions_in_each_partition_are_left_out(cluster: CommandCluster) -> None:
+    cluster.cluster.create_topic("v", 2)
+    for number in (0, 1):
+        cluster.append(TopicPartition("v", number), 1)
+        cluster.append(TopicPartition("v", number), 1, producer_id=7)
+    every = [f"v{partition}@{offset}" for partition in (0, 1) for offset in (0, 1)]
+    assert sorted(cluster.run("consume", "v", *FORMAT, "-e").text.split()) == every
+    assert sorted(cluster.run("consume", "v", *FORMAT, "-e", "--read-committed").text.split()) == every[::2]

@@ -1,0 +1,273 @@
+"""``kafka-direct doctor``: its requests to a broker, the brokers that it checks, and the command with several hosts."""
+
+from __future__ import annotations
+
+import json
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from pyspark_kafka_direct.cli.doctor import checks, cluster_check, spark_checks
+from pyspark_kafka_direct.cli.doctor.broker_check import Broker, BrokerCheck, ClockOffset, Wanted
+from pyspark_kafka_direct.cli.doctor.findings import Examined, Finding
+from pyspark_kafka_direct.cli.doctor.resources import check_group, check_topic
+from pyspark_kafka_direct.cli.main import main
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.direct.location_strategies import Executor
+from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.options.settings import ConnectionSettings
+from pyspark_kafka_direct.protocol.description_messages import (
+    DESCRIBE_CLUSTER,
+    DESCRIBE_GROUPS,
+    DESCRIBE_QUORUM,
+    LIST_GROUPS,
+)
+from pyspark_kafka_direct.protocol.messages import METADATA
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark import SparkContext
+
+    from pyspark_kafka_direct.cli.doctor.findings import Result
+
+SETTINGS = ConnectionSettings((("b1", 1), ("b2", 2)))
+
+
+def values(**fields: Any) -> Any:
+    """Return the fields of a response."""
+    return SimpleNamespace(**fields)
+
+
+class ScriptedConnection:
+    """Returns prepared responses, also those of a broker in a rare state."""
+
+    api_versions: Mapping[int, tuple[int, int]] = {DESCRIBE_CLUSTER.key: (0, 2)}
+
+    def __init__(self, responses: Mapping[int, Any]) -> None:
+        self._responses = responses
+        self.requests: list[tuple[int, Any]] = []
+        self.is_closed = False
+
+    def version(self, _: object) -> int:
+        return 12
+
+    def call(self, message: Any, request: Any, _: Deadline) -> Any:
+        self.requests.append((message.key, request))
+        response = self._responses[message.key]
+        return response.pop(0) if isinstance(response, list) else response
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def broker(number: int, **more: Any) -> Any:
+    return values(node_id=number, broker_id=number, host=f"b{number}", port=number, **more)
+
+
+def test_each_topic_group_and_broker_of_the_responses_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = [values(name=name, error_code=3 * (name == "s")) for name in ("t", "s")]
+    known = [values(name=name, error_code=0) for name in ("t", "x", None, "y")]
+    voters = [values(replica_id=number, last_caught_up_timestamp=1_000 * number) for number in (1, 2, 3)]
+    partitions = [values(leader_id=-1, current_voters=[]), values(leader_id=2, current_voters=voters)]
+    connection = ScriptedConnection({
+        METADATA.key: [
+            values(cluster_id="A", topics=topics, brokers=[broker(1), broker(2)]),
+            values(topics=known),
+        ],
+        DESCRIBE_CLUSTER.key: values(brokers=[broker(number, is_fenced=number > 2) for number in (1, 2, 3, 4)]),
+        DESCRIBE_GROUPS.key: values(groups=[values(group_id=name) for name in ("g", "h")]),
+        LIST_GROUPS.key: values(groups=[values(group_id=name) for name in ("i", "g", "j")]),
+        DESCRIBE_QUORUM.key: values(error_code=0, topics=[values(partitions=[]), values(partitions=partitions)]),
+    })  # fmt: skip
+    monkeypatch.setattr(BrokerCheck, "_connect", lambda _: connection)
+    found: list[list[int]] = []  # the brokers at each notice
+    check = BrokerCheck(
+        SETTINGS,
+        "b1",
+        1,
+        Wanted(("t", "s"), ("g", "h")),
+        Deadline.after(60),
+        found_brokers=lambda each: found.append([broker.id for broker in each.brokers]),
+    )
+    check.run()
+    assert check.findings == []
+    assert found == [[1, 2], [1, 2, 3, 4]]
+    assert [each.is_fenced for each in check.brokers] == [False, False, True, True]
+    assert (check.cluster_id, [*check.topics], check.topic_names) == ("A", ["t", "s"], ["t", "x", "y"])
+    assert ([*check.groups], check.group_ids) == (["g", "h"], ["i", "g", "j"])
+    assert check.clock is not None
+    assert (check.clock.controller, check.clock.seconds > 1_000_000_000) == (2, True)
+    requested = dict(connection.requests[:1])[METADATA.key]
+    assert [each["name"] for each in requested["topics"]] == ["t", "s"]
+    assert connection.is_closed
+
+
+def test_every_broker_that_another_one_returns_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that it returns in a second response."""
+    returned = {1: [[1], [1, 3, 4]], 2: [[2, 5]], 3: [[3, 6]]}
+    lock = threading.Lock()
+    checked: list[int] = []
+
+    def run(check: BrokerCheck) -> None:
+        with lock:
+            checked.append(check.port)
+        for numbers in returned.get(check.port, []):
+            check.brokers = [Broker(number, f"b{number}", number) for number in numbers]
+            check._found_brokers(check)
+        check.findings.append(("dns", "ok", "ip"))
+        check.findings.append(("tcp", "problem" if check.port > 3 else "ok", "text"))
+        check.step = "tcp"
+
+    monkeypatch.setattr(BrokerCheck, "run", run)
+    found = cluster_check.check_cluster(SETTINGS, Wanted(), 60)
+    assert sorted(checked) == [1, 2, 3, 4, 5, 6]
+    unreachable = {each.subject: each.text for each in found if each.result == "problem"}
+    assert [*sorted(unreachable)] == [f"broker {number} at b{number}:{number}" for number in (4, 5, 6)]
+    assert all(text.startswith("text Broker ") and "advertises this" in text for text in unreachable.values())
+    (brokers,) = (each.text for each in found if each.check == "brokers")
+    assert brokers == "6: 1, 2, 3, 4, 5, 6"
+
+
+def checked(number: int, **results: Any) -> BrokerCheck:
+    check = BrokerCheck(SETTINGS, f"b{number}", number, Wanted(), Deadline.after(60), found_brokers=lambda _: None)
+    check.brokers = [Broker(each, f"b{each}", each) for each in (1, 2)]
+    for name, value in results.items():
+        setattr(check, name, value)
+    return check
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_any_broker_may_return_what_the_others_do_not(monkeypatch: pytest.MonkeyPatch, order: int) -> None:
+    ok: list[tuple[str, Result, str]] = [("dns", "ok", "ip")]
+
+    def findings(one: dict[str, Any], two: dict[str, Any]) -> dict[tuple[str, str], str]:
+        each = [checked(1, findings=ok, **one), checked(2, findings=ok, **two)][::order]
+        monkeypatch.setattr(cluster_check, "_check_brokers", lambda *_: each)
+        found = cluster_check.check_cluster(SETTINGS, Wanted(), 10)
+        return {(finding.subject, finding.check): finding.text for finding in found}
+
+    def topic(error: int) -> Any:
+        part = values(partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1])
+        return values(error_code=error, partitions=[part], topic_authorized_operations=1 << 3)
+
+    clock = findings({}, {"clock": ClockOffset(3.0, 0.1, 2)})
+    assert "3.000 s ahead" in clock["cluster", "clock"]
+    unknown = findings({}, {"clock_error": "No time"})
+    assert unknown["cluster", "clock"].startswith("No time.")
+    # The bootstrap server that is not local shows that the cluster is not.
+    loopback = findings({"ips": ["127.0.0.1", "10.0.0.1"]}, {"ips": ["127.0.0.1", "127.0.0.2"]})
+    assert [subject for subject, check in loopback if check == "advertised"] == ["broker 2 at b2:2"]
+    local = findings({"ips": ["127.0.0.1"]}, {"ips": ["::1"]})
+    assert [check for _, check in local if check == "advertised"] == []
+
+    both = [checked(1, topics={"t": topic(0)}), checked(2, topics={"t": topic(3)})][::order]
+    known = {each.check: each.text for each in check_topic("t", both, SETTINGS, writes=False)}
+    assert known["partitions"] == "1, with 1 replica each, all in sync"
+    names = [
+        checked(1, topics={"tt": topic(3)}, topic_names=["ttt"]),
+        checked(2, topics={"tt": topic(3)}, topic_names=["u"]),
+    ]
+    (missing,) = check_topic("tt", names[::order], SETTINGS, writes=False)
+    assert missing.text.endswith("did you mean 'ttt'?")
+    denied = [checked(1, topics={"t": topic(29)}), checked(2, topics={"t": topic(3)})][::order]
+    (lacking,) = check_topic("t", denied, SETTINGS, writes=False)
+    assert "lacks Describe on the topic" in lacking.text
+    group = values(error_code=0, group_state="Empty", members=[], authorized_operations=1 << 3)
+    coordinated = [checked(1, groups={"g": group}), checked(2, groups={"g": values(error_code=16)})][::order]
+    assert next(each.text for each in check_group("g", coordinated, SETTINGS)) == "exists, without active members"
+
+
+@pytest.mark.parametrize("login_fails", [False, True])
+def test_the_command_checks_executors_unless_a_login_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], login_fails: bool
+) -> None:
+    calls: list[tuple[Any, ...]] = []
+
+    def check_all(settings: Mapping[str, str], wanted: Wanted, timeout: float) -> list[Finding]:
+        calls.append((settings["client.id"], wanted, timeout))
+        sasl: Result = "problem" if login_fails else "ok"
+        return [Finding("b1", "tls", "ok", ""), Finding("b1", "sasl", sasl, ""), Finding("b2", "sasl", "ok", "")]
+
+    def check_executors(master: str, conf: Mapping[str, str], settings: Any, wanted: Wanted, timeout: float) -> Any:
+        calls.append((master, conf, wanted))
+        results: Sequence[Result] = ("ok", "problem", "ok")
+        return [Examined(f"executor {number}", [Finding("s", "tcp", each, "")]) for number, each in enumerate(results)]
+
+    monkeypatch.setattr(checks, "check_all", check_all)
+    monkeypatch.setattr(spark_checks, "check_executors", check_executors)
+    topics = [part for each in ("t", "u", "t") for part in ("--topic", each)]
+    groups = [part for each in ("g", "h", "g") for part in ("--group", each)]
+    conf = ["--conf", "spark.a=b=c", "--conf", "spark.d=e"]
+    command = ["doctor", "-b", "b1:1", "-X", "client.id=x", *topics, *groups, "--spark", "m", *conf, "--json"]
+    assert main(command) == 1
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    wanted = Wanted(("t", "u"), ("g", "h"))
+    assert calls[0] == ("x", wanted, 10.0)
+    if login_fails:
+        assert [row["host"] for row in rows] == ["driver"] * 3 + ["executors"]
+        assert len(calls) == 1
+    else:
+        assert [row["host"] for row in rows] == ["driver"] * 3 + ["executor 0", "executor 1", "executor 2"]
+        assert calls[1] == ("m", {"spark.a": "b=c", "spark.d": "e"}, wanted)
+
+
+def test_executors_are_in_order_and_all_settings_apply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executor 10 is after executor 2, and the settings of the user are applied last."""
+    import pyspark.sql
+
+    from pyspark_kafka_direct.direct import location_strategies
+
+    class Builder:
+        def __init__(self) -> None:
+            self.settings: dict[str, str] = {}
+
+        def master(self, _: str) -> Builder:
+            return self
+
+        appName = master  # noqa: N815
+
+        def config(self, name: str, value: str) -> Builder:
+            self.settings[name] = value
+            return self
+
+        def getOrCreate(self) -> Any:
+            return values(sparkContext=values(setLogLevel=lambda _: None))
+
+    builder = Builder()
+    monkeypatch.setattr(pyspark.sql.SparkSession, "builder", builder)
+    spark_checks._start_session("m", {"spark.task.maxFailures": "4", "spark.a": "b"})
+    assert builder.settings == {**spark_checks._SESSION, "spark.task.maxFailures": "4", "spark.a": "b"}
+    executors = [Executor("h", number) for number in ("10", "2", "1")]
+    monkeypatch.setattr(location_strategies, "list_executors", lambda _: executors)
+    found = spark_checks._wait_for_executors(cast("SparkContext", None), "local-cluster[3,1,1024]")
+    assert [each.id for each in found] == ["1", "2", "10"]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ("\n  first\nsecond\n", "first"),
+        ("Job aborted\nTraceback\n  ValueError: one: x\norg.b.SomeException: two: y\n", "ValueError: one: x"),
+        ("", "OptionError"),
+        ("a" * 600 + "b" * 600, "a" * 600 + "b" * 400),
+    ],
+)
+def test_the_first_line_that_names_a_cause_is_shown(error: str, line: str) -> None:
+    assert spark_checks._first_line(OptionError(error)) == line
+
+
+@pytest.mark.parametrize(
+    ("of_executor", "text"),
+    [(100.0, "within 2.0 s"), (91.0, "8.0 s behind"), (111.0, "10.0 s ahead of"), (99.0, "within")],
+)
+def test_the_clock_of_an_executor(of_executor: float, text: str) -> None:
+    assert text in spark_checks._clock(of_executor, 99.0, 101.0).text
+
+
+def test_all_findings_of_an_executor_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [Finding("s", name, "ok", "") for name in ("dns", "tcp", "tls")]
+    monkeypatch.setattr(checks, "check_all", lambda *_: found)
+    assert [each[1] for each in checks.check_on_executor({}, ((), (), False), 1)] == ["dns", "tcp", "tls"]
