@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -79,8 +79,10 @@ def test_the_records_of_all_partitions_count_for_what_looks_like_a_filter(cluste
     assert (refused.code, "30 of 60 records have no row, in 30 places" in message) == (2, True)
 
 
-def test_each_column_of_a_table_has_one_value_in_a_row(cluster: CommandCluster, tmp_path: Path) -> None:
-    pq.write_table(pa.table({"topic": ["t"], "partition": [0], "offset": [[1, 2]]}), tmp_path / "x.parquet")
+@pytest.mark.parametrize("column", ["topic", "partition", "offset"])
+def test_each_column_of_a_table_has_one_value_in_a_row(cluster: CommandCluster, tmp_path: Path, column: str) -> None:
+    columns: dict[str, list[Any]] = {"topic": ["t"], "partition": [0], "offset": [1]}
+    pq.write_table(pa.table({**columns, column: [[1, 2]]}), tmp_path / "x.parquet")
     refused = cluster.run("audit", "t", "--output-table", str(tmp_path))
     assert (refused.code, "is a list, so a row stands for several records" in refused.errors) == (2, True)
 
@@ -139,23 +141,77 @@ def test_rows_of_other_topics_and_partitions_are_counted_in_each_output(cluster:
 
 def test_files_of_a_sink_that_were_deleted_are_named(cluster: CommandCluster, tmp_path: Path) -> None:
     (tmp_path / "_spark_metadata").mkdir()
-    for batch in range(4):
-        rows = {"partition": [batch % 2] * 3, "offset": [batch // 2 * 3 + index for index in range(3)]}
+    for batch in range(8):
+        count = 3 if batch < 4 else 0
+        rows = {"partition": [batch % 2] * count, "offset": [batch // 2 * 3 + index for index in range(count)]}
         path = tmp_path / f"{batch}.parquet"
-        pq.write_table(pa.table({"value": [1] * 3, **rows}), path)
+        pq.write_table(pa.table({"value": [1] * count, **rows}), path)
         (tmp_path / f"_spark_metadata/{batch}").write_text("v1\n" + json.dumps({"path": str(path)}))
     arguments = ("audit", "t", "--output-table", str(tmp_path), "--columns", "partition,offset")
     assert cluster.run(*arguments).code == 0
     refused = cluster.run(*arguments[:-1], "a,b")
     assert "in the columns a, b (there are: value, partition, offset)" in refused.errors
-    for batch in (1, 2):
+    for batch in (1, 2, 4, 5):
         (tmp_path / f"{batch}.parquet").unlink()
     audit = cluster.run(*arguments, "--json")
     assert [row["first_missing"] for row in audit.rows[:2]] == [[3, 4, 5], [0, 1, 2]]
-    deleted = (
-        f"2 files are in the log of Spark's file sink, but do not exist: {tmp_path}/1.parquet, {tmp_path}/2.parquet"
-    )
+    three = ", ".join(f"{tmp_path}/{batch}.parquet" for batch in (1, 2, 4))
+    deleted = f"4 files are in the log of Spark's file sink, but do not exist: {three}."
     assert "".join(deleted.split()) in "".join(audit.errors.split())  # it is wrapped also in names with a hyphen
+
+
+def test_duplicates_of_one_partition_are_a_problem_and_each_note_is_printed(cluster: CommandCluster) -> None:
+    write_copies(cluster, "out", [*copies(0, *range(6), 3), *copies(1, *range(6), 9)])
+    duplicates = cluster.run("audit", "t", "--output-topic", "out", "--json")
+    assert (duplicates.code, [row["duplicates"] for row in duplicates.rows[:2]]) == (1, [1, 0])
+    write_copies(cluster, "u", copies(1, *range(5), 9))
+    unfiltered = cluster.run("audit", "t", "--output-topic", "u", "--unfiltered")
+    assert "A record without a row was lost" in unfiltered.errors
+    assert "An unknown row has an offset without a record" in unfiltered.errors
+    filtered = cluster.run("audit", "t", "--output-topic", "u", "--filtered", "--json")
+    assert (filtered.code, [row["missing"] for row in filtered.rows[:2]]) == (0, [None, None])
+
+
+def test_tables_and_topics_are_outputs_together(cluster: CommandCluster, tmp_path: Path) -> None:
+    for partition, name in enumerate(("one", "two")):
+        (tmp_path / name).mkdir()
+        rows = {"topic": ["t"] * 3, "partition": [partition] * 3, "offset": [0, 1, 2]}
+        pq.write_table(pa.table(rows), tmp_path / name / "x.parquet")
+    write_copies(cluster, "out", [*copies(0, 3, 4), *copies(1, 4, 5)])
+    write_copies(cluster, "u", [*copies(0, 5), *copies(1, 3)])
+    topics = ("--output-topic", "out", "--output-topic", "u")
+    tables = [part for name in ("one", "two") for part in ("--output-table", str(tmp_path / name))]
+    audit = cluster.run("audit", "t", *topics, *tables, "--json")
+    assert audit.code == 0, audit.errors
+    assert [(row["output"].split()[1], row["rows"]) for row in audit.rows[2:]] == [
+        ("topic", 4),
+        ("topic", 2),
+        ("files", 3),
+        ("files", 3),
+    ]
+
+
+def test_records_of_transactions_are_those_that_the_query_reads(cluster: CommandCluster) -> None:
+    for tp in (T0, T1):
+        cluster.append(tp, 2, producer_id=7)
+        cluster.end_transaction(tp, 7, commit=False)
+    write_copies(cluster, "out", [*copies(0, *range(6)), *copies(1, *range(6))])
+    arguments = ("audit", "t", "--output-topic", "out", "--json")
+    settings = ("-X", "isolation.level=read_uncommitted")
+    found = [
+        [row["expected"] for row in cluster.run(*arguments, *more).rows[:2]]
+        for more in ((), settings, ("--isolation", "read_uncommitted"), (*settings, "--isolation", "read_committed"))
+    ]
+    assert found == [[6, 6], [8, 8], [8, 8], [6, 6]]
+
+
+def test_the_first_of_many_names_are_shown(cluster: CommandCluster) -> None:
+    names = [f"h{number:02}" for number in range(30)]
+    cluster.write_headers("out", [[(name, b"1") for name in names]])
+    refused = cluster.run("audit", "t", "--output-topic", "out")
+    assert f"(there are: {', '.join(names[:20])})" in refused.errors
+    for wrong in ("a,,b", ",a,b", "a,b,", "a,b,a", "a", "a,b,c,d"):
+        assert cluster.run("audit", "t", "--output-topic", "out", "--headers", wrong).code == 2
 
 
 def test_losses_of_the_second_output_are_named(cluster: CommandCluster) -> None:

@@ -37,10 +37,11 @@ def names(checkpoint: Path) -> list[str]:
 
 
 def test_the_two_files_of_named_sources(tmp_path: Path) -> None:
+    write(tmp_path, 6, 'b:{"x":{"0":2,"1":2},"y":{"0":2}}', "rate:-", 'a:{"x":{"0":2}}', version="v2")
     write(tmp_path, 7, 'b:{"x":{"0":5,"1":5},"y":{"0":5}}', "rate:-", 'a:{"x":{"0":9}}', version="v2")
     (tmp_path / "offsets/.8.crc").write_bytes(b"of a file that was deleted")
     assert rewind(tmp_path, '{"x":{"0":3,"1":4}}', "--source", "b", "--execute") == 0
-    assert names(tmp_path) == ["commits/7", "commits/8", "offsets/7", "offsets/8"]
+    assert names(tmp_path) == [f"{name}/{batch}" for name in ("commits", "offsets") for batch in (6, 7, 8)]
     version, metadata, *sources = (tmp_path / "offsets/8").read_text().split("\n")
     assert version == "v2"
     assert sources == ['b:{"x":{"0":3,"1":4},"y":{"0":5},"(rewound)":{}}', "rate:-", 'a:{"x":{"0":9}}']
@@ -55,8 +56,10 @@ def test_the_two_files_of_named_sources(tmp_path: Path) -> None:
     [
         ('{"x":{"0":6,"1":7}}', [], "would never read these offsets: x-0: 5 to 5; x-1: 4 to 6. Add --allow-skip"),
         ('{"x":{"0":3,"1":7}}', [], "The query would never read these offsets: x-1: 4 to 6. Add --allow-skip"),
-        ('{"x":{"0":-1}}', [], "No brokers are given"),
-        ('{"x":{"0":-3}}', [], "an offset is at least 0, or -2 (earliest) or -1 (latest), not x-0: -3"),
+        ('{"x":{"0":1,"1":-1}}', [], "No brokers are given"),
+        ('{"x":{"0":-2,"1":1}}', [], "No brokers are given"),
+        ('{"x":{"0":1,"1":-3},"y":{"0":-4}}', [], "at least 0, or -2 (earliest) or -1 (latest), not x-1: -3"),
+        ('{"x":{"0":-5,"1":2}}', [], "at least 0, or -2 (earliest) or -1 (latest), not x-0: -5"),
         ('{"z":{"0":1}}', [], "the last batch has no offset of z-0"),
         ('{"y":{"0":1}}', [], "the sources 0, 1 have y-0; choose one with --source"),
         ('{"x":{"0":1}}', ["--source", "7"], "the checkpoint has no Kafka source '7' (it has: 0, 1)"),
@@ -186,10 +189,12 @@ def test_an_unfinished_file_of_a_query(
     unfinished.unlink()
     assert rewind(tmp_path, '{"x":{"0":1}}', "--execute", "--file-sink") == 0
     unfinished.write_text("v1")
+    (tmp_path / "offsets/.8.0a1c.tmp").write_text("v1")
     assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 1
     assert f"may replace it by {unfinished}." in capsys.readouterr().err
     assert not (tmp_path / "commits/8").exists()
-    unfinished.unlink()
+    for file in (tmp_path / "offsets").glob(".8.*.tmp"):
+        file.unlink()
     assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 0
     assert (tmp_path / "commits/8").read_text() == COMMIT
 

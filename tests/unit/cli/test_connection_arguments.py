@@ -131,6 +131,10 @@ def test_later_settings_take_precedence(tmp_path: Path, monkeypatch: pytest.Monk
         "SSL.key.pem",
         "ssl.key.password",
         "schema.registry.basic.auth.user.info",
+        "my.password",
+        "an.app.secret",
+        "key.passphrase",
+        "jaas.x",
     ],
 )
 def test_secrets_are_rejected_on_the_command_line(name: str) -> None:
@@ -153,7 +157,7 @@ def test_secrets_are_rejected_on_the_command_line(name: str) -> None:
 )
 def test_mistakes(arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     profiles = tmp_path / "profiles.toml"
-    profiles.write_text('flat = 1\n[prod]\n[nested]\n"client.id" = "x"\nbootstrap.servers = "b:1"\n')
+    profiles.write_text('flat = 1\n[prod]\n[nested]\n"client.id" = "x"\nbootstrap.servers = "b:1"\n"x" = "y"\n')
     monkeypatch.setenv(PROFILES_VARIABLE, str(profiles))
     with pytest.raises(OptionError, match=message):
         settings(*arguments)

@@ -90,6 +90,7 @@ def written(line_format: str | None, records: pa.RecordBatch, *, is_terminal: bo
         (r"%t %p %o %T %k %K %s %S %h\n", "a 0 7 1700000000123 k 1 ä 2 h=1,i=\na 1 8 -1  -1  -1 \n".encode()),
         (r"%o%%\t\\\x41é\q;", "7%\t\\Aé\\q;8%\t\\Aé\\q;".encode()),
         ("x", b"xx"),
+        ("x%o;", b"x7;x8;"),
         ("", b""),
     ],
 )

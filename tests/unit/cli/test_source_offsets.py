@@ -137,6 +137,22 @@ def test_types_of_the_topic(topics: pa.Array, expected: RowCounts) -> None:
     assert partition.missing == 2 - (expected.rows - expected.unreadable - expected.other_topics)
 
 
+def test_the_first_unknown_rows_of_several_runs_are_shown() -> None:
+    partition = PartitionComparison(0, 100, 100)
+    for start, stop in ((0, 5), (40, 45), (45, 50), (60, 65)):
+        partition.add_records(start, stop)
+    rows = RowComparison("flights", {0: partition})
+    runs = [(0, 50, 62), (1, 0, 20), (2, 0, 20), (0, 30, 45), (3, 0, 9), (0, 6, 15), (0, 45, 50)]
+    numbers = [number for number, start, stop in runs for _ in range(start, stop)]
+    offsets = [offset for _, start, stop in runs for offset in range(start, stop)]
+    rows.add([pa.array(numbers), pa.array(offsets)])
+    assert rows.counts == RowCounts(len(offsets), 0, 0, 49)
+    assert (partition.records, partition.missing, partition.first_missing()) == (20, 8, [0, 1, 2, 3, 4, 62, 63, 64])
+    assert (partition.unknown, partition.first_unknown()) == (29, [6, 7, 8, 9, 10, 11, 12, 13, 14, 30])
+    rows.add([pa.array([1, 2, 1]), pa.array([9, 3, 1])])
+    assert rows.counts.other_partitions == 52
+
+
 def test_a_record_may_have_any_number_of_rows() -> None:
     partition = PartitionComparison(0, 1, 1)
     partition.add_records(0, 1)

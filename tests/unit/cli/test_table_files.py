@@ -47,14 +47,16 @@ def write_log(folder: Path, entry: str, *paths: str, action: str = "add") -> Non
 def test_files_of_each_format(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.snappy.parquet", 1)
     (tmp_path / "b.csv").write_text('offset,value,partition\n2,"a\\"b\nc",0\nx,,\n')
-    (tmp_path / "c.json").write_text('{"partition":0,"offset":3}\n\n{"offset":"4","partition":[1]}\n{"offset":\n\1\n')
+    (tmp_path / "c.json").write_text(
+        '{"partition":0,"offset":3}\n\n{"offset":"4","partition":[1]}\n{"offset":\n\1\n\1\n'
+    )
     with gzip.open(tmp_path / "d.json.gz", "wt") as file:
         file.write('{"partition":0,"offset":5,"value":"\\u0001"}\n')
     for ignored in ("_SUCCESS", ".b.csv.crc", "_temporary/0/e.parquet", "x=1/_temporary/e.parquet", "0/.e.parquet"):
         (tmp_path / ignored).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / ignored).touch()
     assert rows(tmp_path) == [
-        (0, 1), ("0", "2"), (None, "x"), ("0", "3"), ("[1]", "4"), (None, None), (None, None), ("0", "5"),
+        (0, 1), ("0", "2"), (None, "x"), ("0", "3"), ("[1]", "4"), (None, None), (None, None), (None, None), ("0", "5"),
     ]  # fmt: skip
     assert rows(f"file://{tmp_path}/a.snappy.parquet") == [(0, 1)]
 
@@ -82,6 +84,8 @@ def test_files_without_rows(tmp_path: Path) -> None:
     (tmp_path / "e.json").write_text("\n")
     write_parquet(tmp_path / "f.parquet")
     assert rows(tmp_path) == []
+    (tmp_path / "g.csv").write_text("partition,offset\n0,1\n")
+    assert rows(tmp_path) == [("0", "1")]
     (tmp_path / "empty").mkdir()
     assert rows(tmp_path / "empty") == []
 
@@ -109,11 +113,12 @@ def test_the_log_of_the_file_sink(tmp_path: Path) -> None:
     write_log(tmp_path, "1", uris[1])
     write_log(tmp_path, "9", uris[2])
     assert rows(tmp_path) == [(0, 0), (0, 1), (0, 2)]
+    write_log(tmp_path, "4.compact", uris[0], uris[5])
     write_log(tmp_path, "9.compact", uris[2], files[3])  # without those that have expired
-    write_log(tmp_path, "10", uris[4], f"file://{tmp_path}/deleted.parquet")
+    write_log(tmp_path, "10", f"file://{tmp_path}/deleted.parquet", uris[4], f"{tmp_path}/too.parquet")
     write_log(tmp_path, ".11.tmp", uris[5])
     assert rows(tmp_path) == [(0, 2), (0, 3), (0, 4)]
-    assert open_table(str(tmp_path), NAMES).deleted_files == [f"{tmp_path}/deleted.parquet"]
+    assert open_table(str(tmp_path), NAMES).deleted_files == [f"{tmp_path}/deleted.parquet", f"{tmp_path}/too.parquet"]
     write_log(tmp_path, "11", uris[4], action="delete")
     assert rows(tmp_path) == [(0, 2), (0, 3)]
 
@@ -152,6 +157,18 @@ def test_tables_that_cannot_be_read(tmp_path: Path, name: str, content: bytes, m
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(OptionError, match=message):
+        rows(tmp_path)
+
+
+def test_any_file_may_be_of_another_kind(tmp_path: Path) -> None:
+    for name in ("a.parquet", "b.orc", "c.parquet"):
+        (tmp_path / name).touch()
+    with pytest.raises(OptionError, match=r"b\.orc' is not a Parquet"):
+        rows(tmp_path)
+    (tmp_path / "metadata").mkdir()
+    for name in ("snap-1.avro", "v1.metadata.json", "version-hint.text"):
+        (tmp_path / "metadata" / name).touch()
+    with pytest.raises(OptionError, match="is an Iceberg table"):
         rows(tmp_path)
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.cli.test_checkpoint_command import write
 
+from pyspark_kafka_direct.cli.live_table import LiveScreen, LiveTable
 from pyspark_kafka_direct.cli.main import main
-from pyspark_kafka_direct.cli.output import print_rows
+from pyspark_kafka_direct.cli.output import print_rows, to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +53,54 @@ def test_a_table_that_does_not_fit_has_a_line_for_each_cell(
 def test_columns_are_as_wide_as_their_longest_cell(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows([{"id": "a", "n": 1}, {"id": "long", "n": 1000}], ("id", "n"), as_json=False, if_none="")
     assert capsys.readouterr().out.splitlines() == ["ID       N", "a        1", "long  1000"]
+    print_rows([{"n": 1}, {"n": "x" * 5}, {"n": 2}], ("n",), as_json=False, if_none="")
+    assert capsys.readouterr().out.splitlines() == ["N", "1", "xxxxx", "2"]
+
+
+def test_tables_and_names_are_shortened_to_a_narrow_terminal() -> None:
+    queries = [{"checkpoint": "abcdefghijklmnopqrstuvwxyz", "query_id": name * 30, "batch": 7} for name in "pq"]
+    rows = [
+        {
+            "group": "abcdefghijklmnopqrstuvwxyz",
+            "partition": f"topic-name-{n}",
+            "offset": n,
+            "end": n,
+            "lag": n,
+            "rate": n,
+        }
+        for n in range(3)
+    ]
+    tables = [
+        LiveTable(queries, ("checkpoint", "query_id", "batch")),
+        LiveTable(queries, ("checkpoint", "batch")),
+        LiveTable(rows, ("group", "partition", "offset", "end", "lag", "rate"), frozenset({1}), (2, 1, 0)),
+    ]
+    screen = LiveScreen(tables, ["a note that is longer than the line", "another note"])
+    lines = [line for line, _ in screen.lines(24, 40)]
+    assert lines == [
+        *["CHECKPOINT         BATCH", *["abcdefgh…stuvwxyz      7"] * 2, ""] * 2,
+        "GROUP     PARTITION  LAG",
+        *(f"abc…wxyz  topi…me-{n}    {n}" for n in range(3)),
+        "a note that is longer th",
+        "another note",
+    ]
+    assert [line for line, is_red in screen.lines(24, 40) if is_red] == [lines[10]]
+    short = [line for line, _ in screen.lines(24, 13)]
+    assert short[8:] == [lines[8], lines[11], "2 more partitions with l", *lines[12:]]
+    assert [line for line, _ in screen.lines(24, 3)] == lines[:3]
+    wider = [line.split() for line, _ in screen.lines(30, 40)]
+    assert (wider[0], wider[8]) == (["CHECKPOINT", "QUERY", "ID", "BATCH"], ["GROUP", "PARTITION", "LAG", "RATE"])
+    widest = [line.split() for line, _ in screen.lines(60, 40)]
+    assert widest[8] == ["GROUP", "PARTITION", "OFFSET", "END", "LAG", "RATE"]
+
+
+def test_each_line_of_a_message_is_wrapped(
+    capsys: pytest.CaptureFixture[str], use_terminal: Callable[[], None]
+) -> None:
+    use_terminal()
+    to_stderr("first\nsecond " + "word " * 20 + "\nthird")
+    first, *seconds, third = capsys.readouterr().err.splitlines()
+    assert (first, seconds[0][:11], len(seconds), third) == ("first", "second word", 2, "third")
 
 
 def test_the_offsets_of_a_checkpoint(

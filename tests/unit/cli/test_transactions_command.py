@@ -70,6 +70,11 @@ def test_each_id_is_described(cluster: CommandCluster) -> None:
         coordinator.add_partitions(producer, [T0, U0])
         for tp in (T0, U0):
             cluster.append(tp, 1, producer_id=producer.id)
+    for name, tp in (("three", T1), ("four", U0)):
+        coordinator = TransactionCoordinatorClient(client, name)
+        producer = coordinator.init_transactions(70_000).producer
+        coordinator.add_partitions(producer, [tp])
+        cluster.append(tp, 1, producer_id=producer.id)
     found = cluster.run("transactions", "describe", "one", "two", "--json")
     assert [(row["transactional_id"], row["partitions"]) for row in found.rows] == [
         ("one", "t-0 u-0"),
@@ -79,6 +84,34 @@ def test_each_id_is_described(cluster: CommandCluster) -> None:
     assert [(row["partition"], row["transactional_id"]) for row in listed if row["state"] != "hanging"] == [
         ("t-0", "one"),
         ("t-0", "two"),
+        ("t-1", "three"),
         ("u-0", "one"),
         ("u-0", "two"),
+        ("u-0", "four"),
     ]
+    assert [row["blocks"] for row in listed if row["partition"] == "u-0"] == ["yes", "no", "no"]
+
+
+def test_the_chosen_transaction_of_several_is_aborted(cluster: CommandCluster) -> None:
+    client = cluster.client()
+    for name in ("one", "two", "three"):
+        coordinator = TransactionCoordinatorClient(client, name)
+        producer = coordinator.init_transactions(60_000).producer
+        coordinator.add_partitions(producer, [U0, T1])
+        for tp in (U0, T1):
+            cluster.append(tp, 1, producer_id=producer.id)
+
+    def open_ids() -> list[str]:
+        rows = cluster.run("transactions", "list", "u", "--json").rows
+        return [row["transactional_id"] for row in rows]
+
+    assert open_ids() == ["one", "two", "three"]
+    dry = cluster.run("transactions", "abort", "two")
+    assert dry.text.startswith("Would abort the transaction of 'two' in t-1, u-0, open since ")
+    second = cluster.run("transactions", "abort", "--partition", "u-0", "--start-offset", "1", "--execute")
+    assert second.text.startswith("Aborted the transaction of 'two' in t-1, u-0")
+    assert open_ids() == ["one", "three"]
+    assert cluster.run("transactions", "abort", "--partition", "u-0", "--execute").code == 0
+    assert open_ids() == ["three"]
+    again = cluster.run("transactions", "abort", "two", "--execute")
+    assert (again.code, "so there is nothing to abort" in again.errors) == (1, True)
