@@ -103,7 +103,8 @@ def test_the_last_committed_of_several_batches_is_the_end(cluster: CommandCluste
 
 
 def test_records_that_expire_while_they_are_read_are_not_compared(cluster: CommandCluster, tmp_path: Path) -> None:
-    write_copies(cluster, "out", [*copies(0, *range(3, 6)), *copies(1, 5)])
+    # The rows of records that have expired are not unknown.
+    write_copies(cluster, "out", [*copies(0, *range(1, 6)), *copies(1, 2, 5)])
     starts = {0: {"t": {"0": 0, "1": 0}}}
     checkpoint = write_checkpoint(tmp_path, [[{"t": {"0": 6, "1": 6}}]], committed=1, starts=starts)
 
@@ -116,6 +117,22 @@ def test_records_that_expire_while_they_are_read_are_not_compared(cluster: Comma
     shown = ("expected", "missing", "unknown", "expired")
     assert [tuple(row[name] for name in shown) for row in audit.rows[:2]] == [(3, 0, 0, 3), (2, 1, 0, 4)]
     assert "7 offsets have expired or were lost in the topic" in " ".join(audit.errors.split())
+
+
+def test_offsets_without_a_record_are_not_missing(cluster: CommandCluster) -> None:
+    for tp in (T0, T1):
+        cluster.append_gap(tp, 2)
+        cluster.append(tp, 3)
+        cluster.append_gap(tp, 4)
+        cluster.append(tp, 1)
+    offsets = [*range(6), *range(8, 11), 15]
+    write_copies(cluster, "out", [*copies(0, *offsets), *copies(1, *offsets[:-2], 12)])
+    audit = cluster.run("audit", "t", "--output-topic", "out", "--json")
+    shown = ("until", "expected", "first_missing", "first_unknown")
+    assert [tuple(row[name] for name in shown) for row in audit.rows[:2]] == [
+        (16, 10, [], []),
+        (16, 10, [10, 15], [12]),
+    ]
 
 
 def test_rows_of_other_topics_and_partitions_are_counted_in_each_output(cluster: CommandCluster) -> None:

@@ -189,6 +189,17 @@ def committed(cluster: CommandCluster) -> list[dict[str, Any]]:
     return found
 
 
+def test_aborted_records_at_the_end_of_each_partition_are_done(cluster: CommandCluster) -> None:
+    for partition in (0, 1):
+        cluster.append(TopicPartition("dlq", partition), 2, producer_id=7)
+        cluster.end_transaction(TopicPartition("dlq", partition), 7, commit=False)
+    settings = ("-X", "client.id=x", "-X", "compression.type=gzip", "-X", "linger.ms=0")
+    assert cluster.run("dlq", "replay", "dlq", "--execute", "--group", "g", *settings).code == 0
+    cluster.sleep(5)  # until the last transaction has ended
+    lag = cluster.run("lag", "g", "--json").rows
+    assert [(row["partition"], row["offset"], row["lag"]) for row in lag] == [("dlq-0", 6, 0), ("dlq-1", 6, 0)]
+
+
 def test_what_another_replay_has_written_meanwhile_is_not_written_again(
     cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

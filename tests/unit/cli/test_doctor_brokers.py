@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pyspark_kafka_direct.cli.doctor import checks, cluster_check, spark_checks
+from pyspark_kafka_direct.cli.doctor import broker_check, certificates, checks, cluster_check, spark_checks
 from pyspark_kafka_direct.cli.doctor.broker_check import Broker, BrokerCheck, ClockOffset, Wanted
 from pyspark_kafka_direct.cli.doctor.findings import Examined, Finding
 from pyspark_kafka_direct.cli.doctor.resources import check_group, check_topic
 from pyspark_kafka_direct.cli.main import main
+from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.direct.location_strategies import Executor
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.errors import BrokerTimeoutError, OptionError, TlsError
+from pyspark_kafka_direct.options.security_settings import TlsSettings
 from pyspark_kafka_direct.options.settings import ConnectionSettings
 from pyspark_kafka_direct.protocol.description_messages import (
     DESCRIBE_CLUSTER,
@@ -103,6 +106,38 @@ def test_each_topic_group_and_broker_of_the_responses_is_kept(monkeypatch: pytes
     requested = dict(connection.requests[:1])[METADATA.key]
     assert [each["name"] for each in requested["topics"]] == ["t", "s"]
     assert connection.is_closed
+
+
+def test_each_address_and_defect_of_a_certificate_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors name the argument that limits the checks, and not the settings of a query."""
+    addresses = [values(address=(ip, 1)) for ip in ("10.0.0.1", "::1", "10.0.0.1")]
+    sock = values(getpeername=lambda: ("10.0.0.1", 1), close=lambda: None)
+
+    def fail(error: Exception) -> BrokerCheck:
+        def start_tls(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(Connection, "start_tls", start_tls)
+        settings = replace(SETTINGS, security=replace(SETTINGS.security, tls=TlsSettings()))
+        check = BrokerCheck(settings, "b1", 1, Wanted(), Deadline.after(60), found_brokers=lambda _: None)
+        check.run()
+        return check
+
+    monkeypatch.setattr(broker_check, "resolve_broker", lambda *_: addresses)
+    monkeypatch.setattr(broker_check, "connect_addresses", lambda *_: sock)
+    monkeypatch.setattr(certificates, "invalid_chain_texts", lambda *_: iter(["first", "second", "third"]))
+    rejected = fail(TlsError("of the handshake"))
+    assert rejected.ips == ["10.0.0.1", "::1"]
+    assert rejected.findings == [
+        ("dns", "ok", "10.0.0.1, ::1"),
+        ("tcp", "ok", "connected to 10.0.0.1"),
+        ("tls", "problem", "second"),
+        ("tls", "problem", "third"),
+        ("tls", "problem", "first"),
+    ]
+    limits = "kafka.socket.connection.setup.timeout.ms or kafka.request.timeout.ms"
+    late = fail(BrokerTimeoutError(f"Raise {limits}."))
+    assert late.findings[-1] == ("tls", "problem", "Raise --timeout or --timeout.")
 
 
 def test_every_broker_that_another_one_returns_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:

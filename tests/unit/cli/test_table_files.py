@@ -166,7 +166,7 @@ def test_any_file_may_be_of_another_kind(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"b\.orc' is not a Parquet"):
         rows(tmp_path)
     (tmp_path / "metadata").mkdir()
-    for name in ("snap-1.avro", "v1.metadata.json", "version-hint.text"):
+    for name in ("v1.metadata.json", "version-hint.text", *(f"snap-{number}.avro" for number in range(9))):
         (tmp_path / "metadata" / name).touch()
     with pytest.raises(OptionError, match="is an Iceberg table"):
         rows(tmp_path)
