@@ -5,13 +5,14 @@ use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
-use arrow_pyarrow::FromPyArrow;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyException, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyMemoryView};
 use record_kernel::{EncodeError, EncodedBatch, EncoderSettings, HEADER_BYTES, ProducerState};
+
+use crate::arrow::from_pyarrow;
 
 pyo3::create_exception!(
     _native,
@@ -55,7 +56,7 @@ impl Encoder {
 
     /// Adds a `pyarrow.RecordBatch` without strings; returns the batches that are full now.
     fn add<'py>(&mut self, py: Python<'py>, rows: &Bound<'py, PyAny>) -> PyResult<Vec<EncodedTuple<'py>>> {
-        let rows = RecordBatch::from_pyarrow_bound(rows)?;
+        let rows: RecordBatch = from_pyarrow(rows)?;
         self.recycle();
         let inner = &mut self.inner;
         let batches = py.detach(|| inner.add(&rows)).map_err(failure)?;

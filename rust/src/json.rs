@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
-use arrow_pyarrow::{FromPyArrow, ToPyArrow};
 use arrow_schema::{ArrowError, Schema};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use record_kernel::DecodedValues;
+
+use crate::arrow::{from_pyarrow, to_pyarrow};
 
 /// Decodes JSON values to structs; see `pyspark_kafka_direct.records`.
 #[pyclass(module = "pyspark_kafka_direct.records._native")]
@@ -29,7 +30,7 @@ impl JsonDecoder {
         utc_offsets: Vec<(i64, i32)>,
         max_bytes: usize,
     ) -> PyResult<Self> {
-        let fields = Schema::from_pyarrow_bound(fields)?.fields;
+        let fields = from_pyarrow::<Schema>(fields)?.fields;
         let inner = record_kernel::JsonDecoder::new(fields, corrupt_record, &utc_offsets, max_bytes);
         Ok(JsonDecoder { inner: inner.map_err(value_error)? })
     }
@@ -64,7 +65,7 @@ fn decode<'py>(
     values: &Bound<'py, PyAny>,
     decode_column: impl Send + FnOnce(&BinaryArray) -> Result<DecodedValues, ArrowError>,
 ) -> PyResult<Decoded<'py>> {
-    let values = RecordBatch::from_pyarrow_bound(values)?;
+    let values: RecordBatch = from_pyarrow(values)?;
     if values.num_columns() != 1 {
         return Err(PyValueError::new_err(format!("one column is decoded, not {}", values.num_columns())));
     }
@@ -82,9 +83,8 @@ pub(crate) fn to_python<'py>(py: Python<'py>, decoded: DecodedValues) -> PyResul
 }
 
 pub(crate) fn batch<'py>(py: Python<'py>, columns: Vec<(&str, ArrayRef)>) -> PyResult<Bound<'py, PyAny>> {
-    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true)))
-        .map_err(value_error)?
-        .to_pyarrow(py)
+    let columns = columns.into_iter().map(|(name, array)| (name, array, true));
+    to_pyarrow(py, &RecordBatch::try_from_iter_with_nullable(columns).map_err(value_error)?)
 }
 
 /// Encodes a `pyarrow.RecordBatch` with one column, in which strings are binary; `types` is its schema with strings.
@@ -95,8 +95,8 @@ pub fn encode_json<'py>(
     types: &Bound<'py, PyAny>,
     zones: record_kernel::UtcOffsets,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let values = RecordBatch::from_pyarrow_bound(values)?;
-    let types = Schema::from_pyarrow_bound(types)?;
+    let values: RecordBatch = from_pyarrow(values)?;
+    let types: Schema = from_pyarrow(types)?;
     if values.num_columns() != 1 || types.fields().len() != 1 {
         return Err(PyValueError::new_err(format!("one column is encoded, not {}", values.num_columns())));
     }

@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+mod arrow;
 mod avro;
 mod encoder;
 mod json;
@@ -13,12 +14,13 @@ mod protobuf;
 
 use std::sync::Arc;
 
-use arrow_pyarrow::{FromPyArrow, ToPyArrow};
 use arrow_schema::Schema;
 use pyo3::buffer::{PyBuffer, ReadOnlyCell};
 use pyo3::exceptions::{PyBufferError, PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use record_kernel::{AbortedTransaction, DecodeError, Limits, OffsetRange, Scan, ScannedBatch};
+
+use crate::arrow::{from_pyarrow, to_pyarrow};
 
 pyo3::create_exception!(
     _native,
@@ -54,7 +56,7 @@ impl Decoder {
         max_batch_bytes: usize,
         count_only: bool,
     ) -> PyResult<Self> {
-        let schema = Arc::new(Schema::from_pyarrow_bound(schema)?);
+        let schema = Arc::new(from_pyarrow::<Schema>(schema)?);
         let range = OffsetRange { from: from_offset, until: until_offset };
         let limits = Limits { rows: max_rows, bytes: max_bytes, batch: max_batch_bytes };
         let inner = record_kernel::Decoder::new(schema, topic, partition, range, limits, check_crcs, count_only)
@@ -83,7 +85,7 @@ impl Decoder {
     fn read<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let inner = &mut self.inner;
         let batch = py.detach(|| inner.read()).map_err(failure)?;
-        batch.map(|batch| batch.to_pyarrow(py)).transpose()
+        batch.map(|batch| to_pyarrow(py, &batch)).transpose()
     }
 
     #[getter]

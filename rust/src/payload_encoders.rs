@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, BinaryArray, RecordBatch};
-use arrow_pyarrow::FromPyArrow;
 use arrow_schema::ArrowError;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use record_kernel::InvalidValue;
 
+use crate::arrow::from_pyarrow;
 use crate::json::{batch, value_error};
 
 /// A batch of the encoded values, or the row, node, other node and reason of an invalid value.
@@ -57,7 +57,7 @@ fn encode<'py>(
     values: &Bound<'py, PyAny>,
     encode: impl Fn(&dyn Array) -> Result<Result<BinaryArray, InvalidValue>, ArrowError> + Sync,
 ) -> PyResult<Encoded<'py>> {
-    let values = RecordBatch::from_pyarrow_bound(values)?;
+    let values: RecordBatch = from_pyarrow(values)?;
     if values.num_columns() != 1 {
         return Err(PyValueError::new_err(format!("one column is encoded, not {}", values.num_columns())));
     }
