@@ -127,7 +127,7 @@ TARGETS = {
             "continuous",
         ),
     ),
-    "cli": MutationTarget(("cli",), ("cli",), integration=("cli/doctor/broker_check.py", "cli/doctor_command.py")),
+    "cli": MutationTarget(("cli",), ("cli",), integration=("cli/doctor/broker_check.py",)),
     "client": MutationTarget(
         ("client",),
         ("client", "consumer/test_fetcher.py", "producer/test_producer_epochs.py"),

@@ -58,6 +58,18 @@ def test_positions_apply_to_each_partition(cluster: CommandCluster, position: st
     assert (found.code, sorted(found.text.split())) == (0, expected.split())
 
 
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_loss_in_each_partition_fails_only_if_that_is_wanted(cluster: CommandCluster, fails: str) -> None:
+    def expire() -> None:
+        for tp in (T0, T1):
+            cluster.delete_records(tp, 3)
+
+    cluster.before("Fetch", expire)
+    found = cluster.run("consume", "t", *FORMAT, "-o", "1:", "-e", "-X", f"failOnDataLoss={fails}")
+    losses = [line for line in found.errors.splitlines() if "2 offsets were skipped" in line]
+    assert (found.code, len(losses)) == ((3, 0) if fails == "true" else (0, 2))
+
+
 def test_times_apply_to_each_partition(cluster: CommandCluster) -> None:
     times = [batch.max_timestamp for batch in cluster.log(T0).batches]
     found = cluster.run("consume", "t", "u", *FORMAT, "-o", f"@{times[1]}:{times[4]}")

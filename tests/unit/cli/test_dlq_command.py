@@ -139,8 +139,17 @@ def test_the_summary_has_the_first_and_the_last_letter_of_each_topic(cluster: Co
 
 
 def test_a_replay_from_an_offset_continues_from_it_in_each_partition(cluster: CommandCluster) -> None:
+    cluster.cluster.create_topic("three", 3)
+    for partition in range(3):
+        cluster.write_headers("three", [letter("t", number) for number in range(3)], partition)
+    of_three = ("dlq", "replay", "three", "--to", "u")
+    assert cluster.run(*of_three, "-o", "2", "-n", "1", "--execute").code == 0
+    left = cluster.run(*of_three, "--json").rows
+    assert [tuple(row.values()) for row in left] == [("u", 2, 2, "three-1@2", "three-2@2")]
+
+    cluster.delete_records(U0, cluster.log(U0).end)
     first = cluster.run("dlq", "replay", "dlq", "-o", "1", "-n", "1", "--execute")
-    assert (first.code, cluster.values(["t", "u"])) == (0, ["u-0@0"])  # of dlq-0@1
+    assert (first.code, cluster.values(["t", "u"])) == (0, ["u-0@2"])  # of dlq-0@1
     refused = cluster.run("dlq", "replay", "dlq", "-o", "1", "--execute")
     assert "has the progress of an earlier replay" in refused.errors
     dry = cluster.run("dlq", "replay", "dlq", "--json")
@@ -149,7 +158,7 @@ def test_a_replay_from_an_offset_continues_from_it_in_each_partition(cluster: Co
         ("u", 1, 1, "dlq-1@1", "dlq-1@1"),
     ]
     assert cluster.run("dlq", "replay", "dlq", "--execute").code == 0
-    assert cluster.values(["t", "u"]) == ["t-0@0", "t-0@1", "u-0@0", "u-0@2"]  # a marker is between
+    assert cluster.values(["t", "u"]) == ["t-0@0", "t-0@1", "u-0@2", "u-0@4"]  # a marker is between
 
 
 @pytest.mark.parametrize("kept_bytes", [1 << 20, 0])
@@ -170,12 +179,12 @@ def test_a_replay_that_fails_continues_after_its_last_transaction(
         commit(producer, *arguments)
 
     monkeypatch.setattr(TransactionalProducer, "commit", failing)
-    arguments = ("dlq", "replay", "dlq", "--execute", "--transaction-size", "3")
+    arguments = ("dlq", "replay", "dlq", "--execute", "--transaction-size", "4")  # the second one is of both partitions
     counts = []
     for allowed in (2, 1, 9):
         left[0] = allowed
         counts.append((cluster.run(*arguments).code, len(committed(cluster))))
-    assert counts == [(3, 6), (3, 9), (0, 12)]
+    assert counts == [(3, 8), (3, 12), (0, 12)]
     places = Counter((row["topic"], row["partition"]) for row in committed(cluster))
     assert places == {("t", 0): 7, ("t", 1): 3, ("u", 0): 2}
 

@@ -193,7 +193,7 @@ def test_any_broker_may_return_what_the_others_do_not(monkeypatch: pytest.Monkey
     unknown = findings({}, {"clock_error": "No time"})
     assert unknown["cluster", "clock"].startswith("No time.")
     # The bootstrap server that is not local shows that the cluster is not.
-    loopback = findings({"ips": ["127.0.0.1", "10.0.0.1"]}, {"ips": ["127.0.0.1", "127.0.0.2"]})
+    loopback = findings({"ips": ["127.0.0.1", "10.0.0.1"][::order]}, {"ips": ["127.0.0.1", "127.0.0.2"]})
     assert [subject for subject, check in loopback if check == "advertised"] == ["broker 2 at b2:2"]
     local = findings({"ips": ["127.0.0.1"]}, {"ips": ["::1"]})
     assert [check for _, check in local if check == "advertised"] == []
@@ -210,6 +210,13 @@ def test_any_broker_may_return_what_the_others_do_not(monkeypatch: pytest.Monkey
     denied = [checked(1, topics={"t": topic(29)}), checked(2, topics={"t": topic(3)})][::order]
     (lacking,) = check_topic("t", denied, SETTINGS, writes=False)
     assert "lacks Describe on the topic" in lacking.text
+    others = {"g": values(error_code=16)}
+    failed = [checked(1, groups=others, findings=[("x", "problem", "")]), checked(2, groups=others)][::order]
+    assert [each.result for each in check_group("g", failed, SETTINGS)] == ["unknown"]
+    misspelt = {"gruop-1": values(error_code=16)}
+    ids = [checked(1, groups=misspelt, group_ids=["a", "group-1", "b"]), checked(2, groups=misspelt, group_ids=["c"])]
+    missing_group = next(iter(check_group("gruop-1", ids[::order], SETTINGS)))
+    assert missing_group.text.endswith("did you mean 'group-1'?")
     group = values(error_code=0, group_state="Empty", members=[], authorized_operations=1 << 3)
     coordinated = [checked(1, groups={"g": group}), checked(2, groups={"g": values(error_code=16)})][::order]
     assert next(each.text for each in check_group("g", coordinated, SETTINGS)) == "exists, without active members"

@@ -102,6 +102,8 @@ def test_the_whole_chain_and_truststore_are_shown(monkeypatch: pytest.MonkeyPatc
     *sent, _ = chain_of(40, 40, 40, 40)
     (text,) = texts(monkeypatch, sent, "It is not signed by a CA.", **location)
     assert "The broker sends CN=broker < CN=CA 1 < CN=CA 2, issued by CN=CA 3; the truststore has CN=" in text
+    (whole,) = texts(monkeypatch, chain_of(40, 40), "It is not signed by a CA.", **location)
+    assert "The broker sends CN=broker < CN=CA 1, issued by CN=CA 1; the truststore has CN=" in whole
     assert {*text.partition("the truststore has ")[2].rstrip(".").split(", ")} == {"CN=one", "CN=two"}
 
 

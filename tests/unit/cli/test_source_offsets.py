@@ -149,7 +149,8 @@ def test_the_first_unknown_rows_of_several_runs_are_shown() -> None:
     assert rows.counts == RowCounts(len(offsets), 0, 0, 49)
     assert (partition.records, partition.missing, partition.first_missing()) == (20, 8, [0, 1, 2, 3, 4, 62, 63, 64])
     assert (partition.unknown, partition.first_unknown()) == (29, [6, 7, 8, 9, 10, 11, 12, 13, 14, 30])
-    rows.add([pa.array([1, 2, 1]), pa.array([9, 3, 1])])
+    rows.add([pa.array([1, 2, 0, 1]), pa.array([9, 3, 20, 1])])
+    assert (partition.unknown, partition.first_unknown()[-2:]) == (30, [14, 20])
     assert rows.counts.other_partitions == 52
 
 

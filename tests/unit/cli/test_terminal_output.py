@@ -88,6 +88,7 @@ def test_tables_and_names_are_shortened_to_a_narrow_terminal() -> None:
     short = [line for line, _ in screen.lines(24, 13)]
     assert short[8:] == [lines[8], lines[11], "2 more partitions with l", *lines[12:]]
     assert [line for line, _ in screen.lines(24, 3)] == lines[:3]
+    assert [line for line, _ in screen.lines(12, 40)][8:10] == ["GROUP     PA", "abc…wxyz  to"]
     wider = [line.split() for line, _ in screen.lines(30, 40)]
     assert (wider[0], wider[8]) == (["CHECKPOINT", "QUERY", "ID", "BATCH"], ["GROUP", "PARTITION", "LAG", "RATE"])
     widest = [line.split() for line, _ in screen.lines(60, 40)]
