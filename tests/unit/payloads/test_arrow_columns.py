@@ -46,6 +46,27 @@ print(json.dumps([str(found.schema.field("value").type), found.time_zone, [batch
 """
 
 
+@pytest.mark.parametrize("typed", ["key", "value"])
+def test_errors_are_those_of_either_side(typed: str) -> None:
+    other = "value" if typed == "key" else "key"
+    options = {f"{typed}Format": "json", f"{typed}Schema": "n bigint", f"{other}Format": "string"}
+    found = decoded_columns(["key", "_error", "value"], parse_payload_arguments(options))
+    assert found is not None
+    assert found.schema.field("_error").type == ERROR_TYPE
+    with pytest.raises(OptionError, match="column _error has the errors of keys and values"):
+        decoded_columns([other, "_error"], parse_payload_arguments(options))
+
+
+def test_any_column_may_be_decoded() -> None:
+    settings = parse_payload_arguments({"valueFormat": "json", "valueSchema": "n bigint"})
+    assert decoded_columns(["offset", "key"], settings) is None
+    for columns in (["value", "offset"], ["offset", "value"], ["key", "offset", "value"]):
+        found = decoded_columns(columns, settings)
+        assert found is not None
+        assert found.schema.names == columns
+        assert found.schema.field("value").type == pa.struct({"n": pa.int64()})
+
+
 def test_names_of_columns_are_checked() -> None:
     assert checked_columns(["key", "_error", "offset"], "columns") == ("key", "_error", "offset")
     for names in (["key", "vlue"], ["_error", "vlue"]):

@@ -294,6 +294,7 @@ def test_a_wanted_field_that_the_schema_lacks_is_null() -> None:
         ({"p": pa.struct({"x": pa.bool_()})}, "'p.x' is int"),
         ({"p": pa.int32()}, "'p' is P"),
         ({"l": pa.list_(pa.string())}, "'l.element' is int"),
+        ({"a": pa.int32(), "p": pa.struct({"x": pa.int32(), "y": pa.bool_()})}, "'p.y' is int"),
         ({"u": pa.struct({"member0": pa.int32(), "member1": pa.bool_()})}, "'u.member1' is string"),
     ],
 )
@@ -303,6 +304,20 @@ def test_wanted_types_that_cannot_be_read(fields: dict[str, pa.DataType], messag
     )
     with pytest.raises(AvroSchemaError, match=message):
         check_wanted(schema, pa.schema(fields))
+
+
+def test_the_fields_of_a_record_select_the_branch_of_a_union_if_no_name_does() -> None:
+    writer = record(("u", record(("a", "int"), ("c", "int"), name="W")))
+    first, second = (record(("a", "int"), (name, "int"), name=name.upper()) for name in "bc")
+    decoded = decode(writer, [b"\2\4"], record(("u", ["null", first, second])))
+    assert decoded.values.to_pylist() == [{"u": {"member0": None, "member1": {"a": 1, "c": 2}}}]
+
+
+def test_names_of_wanted_fields_are_unique() -> None:
+    twice = [("x", pa.int32()), ("a", pa.int32()), ("a", pa.int32())]
+    for fields, name in ((twice, "a"), ([("x", pa.int32()), ("s", pa.struct(twice))], "s.a")):
+        with pytest.raises(ValueError, match=f"field '{name}' is named twice"):
+            check_avro_fields(pa.schema(fields))
 
 
 def test_each_child_of_a_wanted_field_has_a_type_of_avro() -> None:

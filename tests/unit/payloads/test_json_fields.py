@@ -72,6 +72,10 @@ def type_of(schema: Any, **definitions: Any) -> str:
             "struct<`a`: double,`b`: string,`c`: string>",
         ),
         (
+            {"oneOf": [an_object(a=STRING, b={"type": "number"}), an_object(a=STRING, b=INTEGER)]},
+            "struct<`a`: string,`b`: double>",
+        ),
+        (
             {**an_object(a=INTEGER), "anyOf": [{"properties": {"b": STRING}}, {"required": ["a"]}]},
             "struct<`a`: bigint,`b`: string>",
         ),
@@ -91,6 +95,7 @@ def type_of(schema: Any, **definitions: Any) -> str:
         # Arrays
         ({"type": "array", "items": INTEGER}, "array<bigint>"),
         ({"type": "array"}, "array<string>"),
+        ({"allOf": [{"type": "array"}, {"items": INTEGER}]}, "array<bigint>"),
         ({"type": "array", "items": True}, "array<string>"),
         ({"items": {"type": "array", "items": an_object(n=INTEGER)}}, "array<array<struct<`n`: bigint>>>"),
         ({"type": "array", "items": [INTEGER, {"type": "number"}]}, "array<double>"),
@@ -150,7 +155,10 @@ def test_references_to_ids_and_places_in_lists() -> None:
             schema = {keyword: own, **fields, "definitions": definitions, "list": [STRING, INTEGER]}
             assert ddl(schema) == "struct<`f`: bigint>", (keyword, reference)
     other = {"$id": "http://x/other.json", **INTEGER}
-    assert ddl(an_object(f={"$ref": "http://x/other.json"}), o=other) == "struct<`f`: bigint>"
+    assert ddl(an_object(f={"$ref": "http://x/other.json"}), first=STRING, o=other) == "struct<`f`: bigint>"
+    both = {"i": {"$id": "new.json", "id": "old.json", **INTEGER}}
+    for reference in ("new.json", "old.json"):
+        assert ddl({**an_object(f={"$ref": reference}), "definitions": both}) == "struct<`f`: bigint>"
     assert ddl({"$id": "http://x/y/", **an_object(f={"$ref": "o.json"})}, **{"http://x/y/o.json": INTEGER}) == (
         "struct<`f`: bigint>"
     )

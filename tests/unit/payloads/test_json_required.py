@@ -170,6 +170,17 @@ def test_a_null_in_a_nested_object_has_its_row(name: str) -> None:
     assert caught.value.row == 5
 
 
+def test_each_schema_of_a_field_may_forbid_its_null() -> None:
+    for parts in (
+        [an_object(n=NULLABLE), an_object("n", n=INTEGER)],
+        [an_object("n", n=INTEGER), an_object(n=NULLABLE)],
+    ):
+        with pytest.raises(InvalidRowError, match=r"value\.n is null"):
+            written({"allOf": parts}, [{"n": None}], INNER)
+    both = {"allOf": [an_object(n=NULLABLE), an_object("n", n=NULLABLE)]}
+    assert written(both, [{"n": None}], INNER) == [b'{"n":null}']
+
+
 def test_a_struct_that_lacks_a_required_field() -> None:
     schema = an_object("id", "zip", id=INTEGER, o=an_object("n", "more", n=INTEGER))
     for data_type, message in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import pickle
 from dataclasses import replace
@@ -257,6 +258,16 @@ def test_the_bytes_of_malformed_records_are_in_a_binary_field() -> None:
     assert rows_of(payloads, batch.slice(2, 1)) == [{"key": expected(None, b""), "value": expected(None, b"[")}]
 
 
+@pytest.mark.parametrize("names", [*itertools.permutations(["origin", "_corrupt_record", "delay"])])
+def test_the_field_for_original_bytes_may_be_anywhere(names: tuple[str, ...]) -> None:
+    types = {"origin": pa.string(), "delay": pa.float64(), "_corrupt_record": pa.binary()}
+    schema = pa.schema({"value": pa.struct([(name, types[name]) for name in names])})
+    payloads = PayloadDecoder(PayloadSettings(value=SidePayload("value", "json")), ("value",), schema)
+    first, second = rows_of(payloads, records(payloads, [GOOD, BAD]))
+    assert first == {"value": {"origin": "JFK", "delay": 1.5, "_corrupt_record": None}}
+    assert second == {"value": {"origin": None, "delay": None, "_corrupt_record": BAD}}
+
+
 AVRO = '{"type":"record","name":"R","fields":[{"name":"origin","type":"string"},{"name":"delay","type":"double"}]}'
 DATUM = b"\x06JFK" + b"\0" * 6 + b"\xf8\x3f"
 
@@ -328,16 +339,19 @@ def test_a_batch_that_would_be_too_large_is_split(mode: MalformedMode, monkeypat
 
 def test_ids_in_headers_of_a_batch_that_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_column, "JsonDecoder", partial(JsonDecoder, max_bytes=1))
-    settings = PayloadSettings(value=SidePayload("value", "json", framing="header"))
-    payloads = PayloadDecoder(settings, ("value", "_error"), pa.schema({"value": STRUCT, "_error": ERROR_TYPE}))
-    assert payloads.record_columns == ("value", "headers")
+    settings = PayloadSettings(SidePayload("key", "string"), SidePayload("value", "json", framing="header"))
+    schema = pa.schema({"key": pa.string(), "value": STRUCT, "_error": ERROR_TYPE})
+    payloads = PayloadDecoder(settings, tuple(schema.names), schema)
+    assert payloads.record_columns == ("key", "value", "headers")
     ids = [5, 7, None, 9]
     headers = [[] if each is None else [{"key": "__value_schema_id", "value": b"\0\0\0\0%c" % each}] for each in ids]
     values = [BAD if each is not None else b"\0\0\0\0\3" + BAD for each in ids]
-    batch = pa.RecordBatch.from_pydict({"value": values, "headers": headers}, arrow_schema(payloads.record_columns))
+    batch = pa.RecordBatch.from_pydict(
+        {"key": [b"k"] * 4, "value": values, "headers": headers}, arrow_schema(payloads.record_columns)
+    )
     decoded = list(payloads.decode([batch], TP))
     assert [each.num_rows for each in decoded] == [1] * 4
-    errors = [each.column(1).to_pylist()[0] for each in decoded]
+    errors = [each.column(2).to_pylist()[0] for each in decoded]
     assert [(each["message"], each["schema_id"]) for each in errors] == [
         (f"the JSON is incomplete, at byte {14 if each else 19}", each or 3) for each in ids
     ]
@@ -347,11 +361,11 @@ def test_a_worker_without_memory_gets_advice(monkeypatch: pytest.MonkeyPatch) ->
     def fail(*_: object) -> NoReturn:
         raise MemoryError
 
-    payloads = decoder()
-    column = payloads._decoders["value"]
-    monkeypatch.setattr(column, "decode", fail)
+    settings = PayloadSettings(key=SidePayload("key", "json"), value=SidePayload("value", "json"))
+    payloads = PayloadDecoder(settings, ("key", "value"), pa.schema({"key": STRUCT, "value": STRUCT}))
+    monkeypatch.setattr(payloads._decoders["value"], "decode", fail)
     with pytest.raises(
-        RecordTooLargeError, match=r"not enough memory to decode values as JSON\..*spark\.executor"
+        RecordTooLargeError, match=r"not enough memory to decode keys as JSON and values as JSON\..*spark\.executor"
     ) as caught:
         rows_of(payloads, records(payloads, [GOOD]))
     assert (caught.value.topic, caught.value.partition) == ("flights", 3)

@@ -188,6 +188,31 @@ def test_messages_of_googles_library(text: str) -> None:
     assert [error is None for error in malformed(decoded)] == [True, True, True, False, False]
 
 
+def test_features_end_with_what_they_are_in() -> None:
+    closed, unchecked = "option features.enum_type = CLOSED;", "option features.utf8_validation = NONE;"
+    schema = parse_protobuf_schema(
+        f"""edition = "2023"; enum A {{ {closed} X = 0; }} enum B {{ Y = 0; }}
+        message M {{ {closed} enum C {{ Z = 0; }} oneof o {{ {unchecked} string s = 1; }} string t = 2; }}
+        message N {{ oneof o {{ string s = 1; }} enum D {{ {closed} V = 0; }} enum E {{ W = 0; }} }}
+        enum F {{ U = 0; }}"""
+    )
+    is_closed = {name: enum.closed for name, enum in schema.enums.items()}
+    assert is_closed == {"A": True, "B": False, "M.C": True, "N.D": True, "N.E": False, "F": False}
+    checked = [field.checks_strings for name in "MN" for field in schema.messages[name].fields]
+    assert checked == [False, True, True]
+
+
+def test_fields_have_the_features_of_their_oneof() -> None:
+    features = descriptor_pb2.FeatureSet
+    file = descriptor_pb2.FileDescriptorProto(name="o.proto", syntax="editions", edition="EDITION_2023")
+    message = file.message_type.add(name="M")
+    for number, validation in enumerate((features.VERIFY, features.NONE, features.VERIFY)):
+        message.oneof_decl.add(name=f"o{number}").options.features.utf8_validation = validation
+        message.field.add(name=f"s{number}", number=number + 1, label=1, type=_SCALARS["string"], oneof_index=number)
+    schema = parse_protobuf_schema(base64.b64encode(file.SerializeToString()).decode())
+    assert [field.checks_strings for field in schema.message("M").fields] == [True, False, True]
+
+
 def test_the_edition_2024() -> None:
     text = """
     edition = "2024";

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.payloads.protobuf_data import ALL_TYPES, PROTO2, as_integers, decode, malformed
+from tests.unit.payloads.protobuf_data import ALL_TYPES, PROTO2, as_integers, decode, malformed, message_class
 from tests.unit.payloads.random_messages import field, varint
 from tests.unit.payloads.test_protobuf_decoders import EVERYTHING, LEGACY
 from tests.unit.payloads.test_protobuf_encoders import encode
@@ -137,6 +137,41 @@ def test_the_last_member_of_a_oneof_wins_even_if_it_is_not_wanted() -> None:
     assert one(third + first, inner) is None
     assert one(third + field(29, 2, field(3, 0, b"\2")), inner) == {"number": 7, "numbers": [1]}
     assert one(third + first + third, number, inner) == [None, {"number": 7, "numbers": []}]
+
+
+def test_an_unknown_number_of_a_closed_enum_is_no_member_of_a_oneof() -> None:
+    enums = "enum One { A = 0; } enum Two { C = 0; D = 5; }"
+    oneofs = "oneof o { int32 n = 1; One one = 2; Two two = 3; } oneof p { int32 x = 4; One y = 5; }"
+    text = f"syntax = 'proto2'; message M {{ {enums} {oneofs} }}"
+    wanted = [pa.field("n", pa.int32()), pa.field("x", pa.int32())]
+    cls = message_class(text, "M")
+    numbers = field(1, 0, b"\1") + field(4, 0, b"\2")
+    for number, value in ((2, 0), (2, 5), (3, 0), (3, 5), (3, 6), (5, 0), (5, 5)):
+        data = numbers + field(number, 0, varint(value))
+        message = cls.FromString(data)
+        expected = [getattr(message, name) if message.HasField(name) else None for name in ("n", "x")]
+        assert one(data, *wanted, text=text) == expected, (number, value)
+
+
+def test_strings_of_proto2_may_have_any_bytes() -> None:
+    text = "message M { optional string s = 1; repeated string r = 2; map<string, string> m = 3; }"
+    types = {"s": pa.binary(), "r": pa.list_(pa.binary()), "m": pa.map_(pa.string(), pa.binary())}
+    wanted = [pa.field(name, data_type) for name, data_type in types.items()]
+    any_bytes = field(1, 2, b"\xff") + field(2, 2, b"a") + field(2, 2, b"\xff")
+    data = any_bytes + field(3, 2, field(1, 2, b"k") + field(2, 2, b"\xff"))
+    assert one(data, *wanted, text=text) == [b"\xff", [b"a", b"\xff"], [("k", b"\xff")]]
+    checked = decode(
+        text.replace("message", 'syntax = "proto3"; message'), [field(2, 2, b"a") + field(2, 2, b"\xff")], wanted
+    )
+    assert malformed(checked) == [("a string is not valid UTF-8", 3)]
+
+
+def test_the_default_of_an_enum_is_its_first_symbol() -> None:
+    text = "message M { enum E { B = 2; A = 0; C = 1; } map<string, E> m = 1; optional E e = 2; }"
+    entry = field(1, 2, field(1, 2, b"k"))
+    for data_type, value in ((pa.string(), "B"), (pa.int32(), 2)):
+        wanted = [pa.field("m", pa.map_(pa.string(), data_type)), pa.field("e", data_type)]
+        assert one(entry, *wanted, text=text) == [[("k", value)], None]
 
 
 def test_the_last_entry_of_a_map_wins() -> None:

@@ -101,6 +101,21 @@ def test_message_indexes_of_descriptors_count_each_nested_type_as_confluents_ser
         assert _create_index_array(message_class(NESTED, name).DESCRIPTOR) == list(indexes)
 
 
+def test_message_indexes_of_names_that_begin_with_another_one() -> None:
+    text = 'syntax = "proto3"; message A { message B { } message BC { message D { } } } message AB { message C { } }'
+    schema = parse_protobuf_schema(text)
+    for name, indexes in {
+        "A": (0,),
+        "A.B": (0, 0),
+        "A.BC": (0, 1),
+        "A.BC.D": (0, 1, 0),
+        "AB": (1,),
+        "AB.C": (1, 0),
+    }.items():
+        assert schema.message_indexes(name) == indexes
+        assert schema.message_at(indexes) is schema.messages[name]
+
+
 def test_confluents_java_library_writes_maps_as_messages_that_are_entries() -> None:
     text = """
     syntax = "proto3";
@@ -190,17 +205,6 @@ def test_invalid_descriptors_are_rejected(damage: dict[str, Any], message: str) 
     assert message in str(caught.value)
 
 
-def test_each_symbol_of_a_built_in_enum_is_known() -> None:
-    schema = parse_protobuf_schema(
-        'syntax = "proto3"; import "google/type/dayofweek.proto"; message M { google.type.DayOfWeek day = 1; }'
-    )
-    names = [
-        "DAY_OF_WEEK_UNSPECIFIED",
-        *(f"{each}DAY" for each in ("MON", "TUES", "WEDNES", "THURS", "FRI", "SATUR", "SUN")),
-    ]
-    assert schema.enums["google.type.DayOfWeek"].values == [(name, number) for number, name in enumerate(names)]
-
-
 def test_each_file_of_a_set_may_import_files_that_the_set_lacks() -> None:
     files = descriptor_pb2.FileDescriptorSet()
     imported = {"one": timestamp_pb2.DESCRIPTOR.name, "two": duration_pb2.DESCRIPTOR.name}
@@ -210,6 +214,7 @@ def test_each_file_of_a_set_may_import_files_that_the_set_lacks() -> None:
         field = file.message_type.add(name=name).field.add(name="at", number=1, type_name=types[name])
         field.type = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
     schema = parse_protobuf_schema(base64.b64encode(files.SerializeToString()).decode())
+    assert schema.message(None).name == "two", "the last file is the main one"
     assert [spark_ddl(schema, schema.message(name)) for name in imported] == [
         "struct<`at`: timestamp_ltz>",
         "struct<`at`: interval day to second>",
@@ -231,7 +236,7 @@ def test_the_value_of_a_map_is_no_group() -> None:
         parse_protobuf_schema(base64.b64encode(file.SerializeToString()).decode())
 
 
-@pytest.mark.parametrize("damage", ["no field", "another number", "itself"])
+@pytest.mark.parametrize("damage", ["no field", "another number", "itself", "two fields"])
 def test_wrappers_have_one_field(damage: str) -> None:
     files = descriptor_pb2.FileDescriptorSet()
     files.file.add().ParseFromString(wrappers_pb2.DESCRIPTOR.serialized_pb)
@@ -239,6 +244,8 @@ def test_wrappers_have_one_field(damage: str) -> None:
     match damage:
         case "no field":
             del wrapper.field[:]
+        case "two fields":
+            wrapper.field.add(name="more", number=2, type=descriptor_pb2.FieldDescriptorProto.TYPE_INT32)
         case "another number":
             wrapper.field[0].number = 2
         case "itself":

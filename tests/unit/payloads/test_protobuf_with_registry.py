@@ -82,9 +82,10 @@ def test_several_schemas_and_messages(registry: FakeRegistry) -> None:
         framed(old, b"\0", b"\x08"),
         b"\x08\x08",
         framed(old, b"", b""),
+        framed(old, b"", b"\x08\x05"),  # a message, but no indexes
     ]
     decoded = column(registry).decode(pa.array(values, pa.binary()))
-    assert decoded.values.field("id").to_pylist() == [1, 2, 3, *[None] * 8]
+    assert decoded.values.field("id").to_pylist() == [1, 2, 3, *[None] * 9]
     assert malformed(decoded) == [
         None,
         None,
@@ -100,7 +101,7 @@ def test_several_schemas_and_messages(registry: FakeRegistry) -> None:
         (f"schema id {avro} is a schema of AVRO, not of Protobuf", 0),
         ("the message is incomplete", 6),
         ("the value does not begin with the magic byte of a schema id (0 or 1)", 0),
-        ("the value has no valid message indexes behind its schema id", 5),
+        *[("the value has no valid message indexes behind its schema id", 5)] * 2,
     ]
     assert decoded.malformed is not None
     assert decoded.malformed.schema_ids is not None
@@ -167,6 +168,10 @@ def test_a_writer_with_new_fields_may_fail_the_query(registry: FakeRegistry) -> 
         ("string v = 2;", "bytes v = 2;", None),
         ("int32 v = 2;", "string v = 2;", r"v \(int32 instead of string\)"),
         ("repeated int32 v = 2;", "int32 v = 2;", r"v \(repeated\)"),
+        ("repeated int32 v = 2;", "int64 v = 2;", r"v \(repeated\)"),
+        ("bool v = 2;", "uint64 v = 2;", None),
+        ("uint32 v = 2;", "uint64 v = 2;", None),
+        ("E v = 2; enum E { A = 0; }", "int64 v = 2;", None),
         ("int32 v = 2;", "repeated int32 v = 2;", None),
     ],
 )
@@ -215,6 +220,21 @@ def test_each_part_of_a_timestamp_may_be_misread(registry: FakeRegistry, seconds
     name = "seconds is sint64" if seconds == "sint64" else "nanos is sint32"
     assert problem is not None
     assert f"field {name.replace(' is', ' of shop.Time is')}, which cannot be read as" in problem[0]
+
+
+def test_each_pair_of_messages_is_compared_once(registry: FakeRegistry) -> None:
+    def text(fields: str, **others: str) -> str:
+        messages = "".join(f"message {name} {{ {inner} }} " for name, inner in others.items())
+        return f'syntax = "proto3"; package shop; message Order {{ int32 id = 1; {fields} }} {messages}'
+
+    item = "int32 count = 1; Item next = 2;"
+    written = text("Item a = 2; Item b = 3; Order order = 4;", Item=item)
+    schema_id = registry.add("orders-value", written, schemaType="PROTOBUF")
+    value = pa.array([framed(schema_id, b"\0", b"\x08\x01")], pa.binary())
+    assert column(registry, written, fails_at_new_fields=True).decode(value).malformed is None
+    lacking = text("Item a = 2; Other b = 3; Order order = 4;", Item=item, Other="Item next = 2;")
+    with pytest.raises(SchemaError, match=r"lacks: b\.count\. To read"):
+        column(registry, lacking, fails_at_new_fields=True).decode(value)
 
 
 def test_schemas_with_many_levels_are_compared(registry: FakeRegistry) -> None:

@@ -370,6 +370,7 @@ def test_the_error_names_reason_and_limit(registry: FakeRegistry) -> None:
         (Reply(content={"schema": LONG, "id": True}), "whose id is not an integer of 32 bits"),
         (Reply(content={"schema": LONG, "ruleSet": 5}), "whose ruleSet is invalid"),
         (Reply(content={"schema": LONG, "ruleSet": {"domainRules": [5]}}), "whose domainRules are invalid"),
+        (Reply(content={"schema": LONG, "ruleSet": {"encodingRules": [{}, 5]}}), "whose encodingRules are invalid"),
         (Reply(pieces=(b"x" * (1 << 20) for _ in range(99))), "returned more than 8 MiB"),
     ],
 )

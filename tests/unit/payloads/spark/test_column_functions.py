@@ -12,6 +12,7 @@ from tests.unit.payloads.protobuf_data import file_descriptor
 
 from pyspark_kafka_direct.errors import ColumnError, MalformedPayloadError, OptionError
 from pyspark_kafka_direct.functions import from_avro, from_protobuf, to_protobuf
+from pyspark_kafka_direct.options import option_messages
 from pyspark_kafka_direct.payloads.spark.avro_functions import (
     from_avro_function,
     parse_from_avro,
@@ -62,6 +63,16 @@ def test_avro_is_encoded_and_decoded(schema: str | None) -> None:
             assert decode(encoded).to_pylist() == rows
 
 
+def test_each_warning_about_the_options_of_a_registry_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    option_messages.warn_once.cache_clear()
+    options = {"basic.auth.user.info": "a:b", "ssl.truststore.type": "PEM"}
+    given = {f"schema.registry.{name}": value for name, value in options.items()}
+    parse_from_avro(RECORD, given, None, "http://registry.invalid:8081")
+    first, second = caplog.messages
+    assert first.startswith("from_avro: schema.registry.url sends credentials unencrypted")
+    assert second.endswith("so this has no effect: schema.registry.ssl.truststore.type")
+
+
 @pytest.mark.parametrize("mode", [None, "FAILFAST", "permissive"])
 def test_malformed_avro_fails_unless_the_mode_is_permissive(mode: str | None) -> None:
     arguments = parse_from_avro(RECORD, {} if mode is None else {"MODE": mode}, None, None)
@@ -75,11 +86,14 @@ def test_malformed_avro_fails_unless_the_mode_is_permissive(mode: str | None) ->
 
 
 def test_a_reader_schema_selects_fields(ddl: list[str]) -> None:
-    arguments = parse_from_avro(RECORD, {"avroSchema": NARROW}, None, None)
+    arguments = parse_from_avro(RECORD, {"MODE": "permissive", "AvroSchema": NARROW}, None, None)
+    assert not arguments.failing
+    arguments = parse_from_avro(RECORD, {"avroSchema": NARROW, "mode": "FAILFAST"}, None, None)
+    assert arguments.failing
     field = pa.field("x", pa.struct([("s", pa.string())]))
     decode = from_avro_function(field, arguments.settings, failing=True)
     assert decode(pa.array([b"\x02\x02a"])).to_pylist() == [{"s": "a"}]
-    assert ddl == ["struct<`s`: string>"]
+    assert ddl == ["struct<`s`: string>"] * 2
 
 
 @pytest.mark.parametrize(

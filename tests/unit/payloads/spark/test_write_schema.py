@@ -238,6 +238,10 @@ def test_nested_columns_are_written_as_json(kind: DataType) -> None:
             StructType([StructField("a", ArrayType(StructType([StructField("y", YearMonthIntervalType())])))]),
             r"value\.a\.element\.y is interval year to month, which is not written as JSON: cast it to string",
         ),
+        (
+            StructType([StructField("n", LongType()), StructField("y", YearMonthIntervalType())]),
+            r"value\.y is interval year to month, which is not written as JSON",
+        ),
         (MapType(StringType(), CharType(3)), r"value\.value is char\(3\), which is not written as JSON"),
         (CalendarIntervalType(), "value attribute unsupported type interval. value must be a"),
         (MapType(BinaryType(), LongType()), "the keys of the map value are binary, .* cast them to string"),
