@@ -38,6 +38,7 @@ MODULES: Final = (
     "planted_continuous",
     "planted_independent",
     "planted_writers",
+    "planted_readers",
 )
 """Modules of this package with a tuple ``BUGS``."""
 _FIRST_SEED = 1

@@ -30,6 +30,10 @@ def draw(rng: random.Random, size: Size) -> Plan:
     topics = {"partitions": 1, "topics": 1} if focused else draw_topics(rng)
     counts = partition_counts(TOPICS, topics)
     seconds = rng.choice((1.0, 5.0, 30.0)) * (4 if long else 1)
+    if rng.random() < 0.3:  # racks (KIP-392)
+        cluster["cluster"]["read_from_followers"] = True
+        cluster["cluster"]["replication_factor"] = cluster["brokers"]
+    has_racks = "read_from_followers" in cluster["cluster"]
     requests = 1500 if long else 50
     themed = 0.9 if focused else 0.5
     events = draw_events(rng, counts, seconds=seconds, requests=requests, long=long, themed=themed)
@@ -46,9 +50,11 @@ def draw(rng: random.Random, size: Size) -> Plan:
         # A leader that lags may say that the position is beyond its log.
         beyond = {"code": 1, "draw": 0, "api": "Fetch", "occurrence": rng.randrange(3), "repeats": 1}
         events = (*events, change, Event("error", args=beyond))
+    elif focused and rng.random() < 0.08:
+        events = ()  # so that each request and each second counts
     times = [event.at for event in events if event.at is not None]
     count = rng.randint(40, 80) if long else rng.randint(2, 4) if focused else rng.randint(1, 3)
-    reads = [_draw_read(rng, counts) for _ in range(count)]
+    reads = [_draw_read(rng, counts, has_racks=has_racks) for _ in range(count)]
     appends = draw_appends(rng, batches=rng.choice((0, 3, 40 if long else 5)), seconds=seconds)
     if focused:
         phases = list(pairwise((0.0, *sorted(times), max((seconds, *times)) + 5.0)))
@@ -64,6 +70,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
             read["has_leader"] = True  # otherwise a task does not know its cluster
     fetch_bytes = rng.choice((150, 400, 4_194_304))
     batches = rng.randint(5, 200 if fetch_bytes > 1000 else 40) if long else rng.randint(1, 12)
+    if focused and not frozen and rng.random() < 0.06:
+        events, fetch_bytes, batches = _draw_expiry_in_a_read(rng, counts, reads, schedules), 150, 12
     parameters = {
         **cluster,
         **topics,
@@ -81,7 +89,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     return Plan("range_reads", parameters, events, quiet_after=seconds)
 
 
-def _draw_read(rng: random.Random, counts: Mapping[str, int]) -> dict[str, Any]:
+def _draw_read(rng: random.Random, counts: Mapping[str, int], *, has_racks: bool) -> dict[str, Any]:
     topic = rng.randrange(len(counts))
     return {
         "topic": topic,
@@ -103,6 +111,9 @@ def _draw_read(rng: random.Random, counts: Mapping[str, int]) -> dict[str, Any]:
         "poll_timeout": rng.choice((SHORT_POLL_TIMEOUT, 12.0, 12.0, 30.0, 120.0)),
         "columns": rng.choice((("offset", "value"), ("value", "offset", "timestamp", "key"), _ALL_COLUMNS)),
         "max_rows": rng.choice((1, 3, 32_768)),
+        "limit": rng.choice((None, None, 1, 4)),  # the caller may stop, but does not have to
+        "plans_uncommitted": rng.random() < 0.25,
+        "rack": rng.choice(("rack-0", "rack-1")) if has_racks else "",
     }
 
 
@@ -115,6 +126,23 @@ def _draw_frozen_broker(rng: random.Random, counts: Mapping[str, int]) -> tuple[
         "pause_broker", at=round(at + rng.uniform(-0.5, 0.5), 3), args={"broker": rng.randrange(3), "seconds": 50.0}
     )
     return (deleted, frozen)
+
+
+def _draw_expiry_in_a_read(
+    rng: random.Random,
+    counts: Mapping[str, int],
+    reads: Sequence[dict[str, Any]],
+    schedules: Sequence[dict[str, Any]],
+) -> tuple[Event, ...]:
+    """Draw records that expire while reads from "earliest" have returned the first ones."""
+    for read, schedule in zip(reads, schedules, strict=True):
+        read |= {"from": 0.0, "until": 1.0, "from_earliest": True, "count": False, "stop_after": 0, "pause_after": 1}
+        read["max_rows"] = 1
+        schedule |= {"at": 0.1, "wait": 0.0, "pause": 3.0}
+    kind = rng.choice(("delete_records", "expire_records"))
+    topic = next(iter(counts))
+    args = {"topic": topic, "partition": 0, "fraction": round(0.5 + 0.5 * rng.random(), 2)}
+    return (Event(kind, at=round(0.5 + rng.random(), 3), args=args),)
 
 
 def _draw_schedule(rng: random.Random, seconds: float, times: Sequence[float]) -> dict[str, float]:

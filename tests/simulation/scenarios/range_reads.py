@@ -10,13 +10,21 @@ from tests.settings import task_settings
 from tests.simulation.environment import Environment
 from tests.simulation.errors import TRANSIENT_ERRORS, ViolationError
 from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
-from tests.simulation.record_attributes import arrow_headers
+from tests.simulation.scenarios.range_read_checks import (
+    ObservedCounts,
+    check_batch,
+    check_counts,
+    check_error,
+    check_followers,
+    check_markers,
+    has_undecided,
+)
 from tests.simulation.scenarios.range_read_draw import SHORT_POLL_TIMEOUT, TOPICS, draw
 from tests.simulation.scenarios.several_topics import create_topics, partition_counts
 
 from pyspark_kafka_direct.consumer.fetcher import read_range
 from pyspark_kafka_direct.consumer.range_counter import count_range
-from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
+from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     DataLossError,
@@ -32,10 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    import pyarrow as pa
     from tests.simulation.history import Plan
     from tests.simulation.process import SimulatedProcess
     from tests.simulation.scheduler import World
+    from tests.simulation.wire import ReceivedRequest
 
     from pyspark_kafka_direct.client.metadata import PartitionLeader
     from pyspark_kafka_direct.options.settings import IsolationLevel
@@ -70,8 +78,17 @@ def run(world: World, plan: Plan) -> None:
     ]
     for number, read in enumerate(reads):
         read.planner.spawn(f"read {number}", partial(read.run, number))
+    fetches = 0
+
+    def count_fetch(request: ReceivedRequest) -> None:
+        nonlocal fetches
+        fetches += request.api == "Fetch"
+
+    environment.network.on_request = count_fetch
     world.run()
     environment.raise_errors()
+    if not plan.events and fetches > sum(read.fetches for read in reads):
+        raise ViolationError(f"{fetches} fetches were sent, and {[read.fetches for read in reads]} are needed")
     environment.check_released([*processes, *([] if driver is None else [driver])])
 
 
@@ -108,20 +125,6 @@ class _Planned:
         self.at = at
 
 
-class _TimedCounts(ReadCounts):
-    """Remembers when records were received last; a caller sees them later, in a batch of many rows."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self._world = world
-        self.received_at = world.now
-
-    def add_fetch(self, broker: str | None, size: int) -> None:
-        super().add_fetch(broker, size)
-        if size:
-            self.received_at = self._world.now
-
-
 class _Read:
     """Plans one range, waits, and reads it; after the faults have stopped it must succeed."""
 
@@ -142,6 +145,11 @@ class _Read:
         self._partition = TopicPartition(self._topic, read["partition"])
         self._received_at = 0.0  # when records were received last, before an error
         self._isolation: IsolationLevel = "read_committed" if read["committed"] else "read_uncommitted"
+        # A user may read with read_committed up to an offset that open transactions precede.
+        self._planned_isolation: IsolationLevel = (
+            "read_uncommitted" if read.get("plans_uncommitted") else self._isolation
+        )
+        self.fetches = 0  # requests that the read may have sent
 
     def run(self, number: int) -> None:
         read = self._read_parameters
@@ -242,7 +250,7 @@ class _Read:
                     planned = partitions if read["plans_all"] else [self._partition]
                     starts = client.offsets(dict.fromkeys(planned, EARLIEST), deadline=deadline)
                     latest = dict.fromkeys(planned, LATEST)
-                    ends = client.offsets(latest, isolation_level=self._isolation, deadline=deadline)
+                    ends = client.offsets(latest, isolation_level=self._planned_isolation, deadline=deadline)
                     leader = client.known_leaders([self._partition]).get(self._partition)
                 break
             except KafkaDirectError as error:
@@ -294,7 +302,7 @@ class _Read:
                 tp,
                 starts[tp],
                 ends[tp],
-                _ISOLATION_LEVELS[self._isolation],
+                _ISOLATION_LEVELS[self._planned_isolation],
                 started_at=began_at,
                 ended_at=environment.world.now,
                 oldest_generation=oldest.get(tp, oracle.generations[tp.topic]),
@@ -302,36 +310,20 @@ class _Read:
             if violations:
                 raise ViolationError("; ".join(violations))
 
-    def _check_attributes(self, batch: pa.RecordBatch) -> None:
-        """Check the columns beside the offset and the value."""
-        if batch.num_columns == 2:
-            return
-        for row in batch.to_pylist():
-            found = self.environment.oracle.attributes[*self._partition, row["value"]]
-            expected = {
-                "topic": self._topic,
-                "partition": self._partition.partition,
-                "key": found.key,
-                "timestamp": found.timestamp,
-                "headers": found.headers,
-            }
-            returned = {name: row[name] for name in expected if name in row}
-            returned["timestamp"] = int(returned["timestamp"].timestamp() * 1000)
-            if "headers" in returned:
-                returned["headers"] = arrow_headers(returned["headers"])
-            if any(value != expected[name] for name, value in returned.items()):
-                raise ViolationError(f"the record {row['value']!r} has {returned}, not {expected}")
-
     def _read(self, planned: _Planned) -> None:
         read, environment = self._read_parameters, self.environment
-        fetch = FetchSettings(self._isolation, max_partition_fetch_bytes=environment.plan.parameters["fetch_bytes"])
+        fetch = FetchSettings(
+            self._isolation,
+            client_rack=read.get("rack", ""),
+            max_partition_fetch_bytes=environment.plan.parameters["fetch_bytes"],
+        )
         task = RangeTask(
             planned.offsets,
             planned.topic_id,
             planned.leader,
             from_earliest=read["from_earliest"] and planned.offsets.from_offset == 0,
         )
-        counts = _TimedCounts(environment.world)
+        counts = ObservedCounts(environment.world)
         pool, settings = (
             environment.pool(self.process),
             environment.settings(first_broker=read["read_by"], **_timeouts(environment.plan)),
@@ -346,10 +338,18 @@ class _Read:
             if read["count"]:
                 counted = count_range(*config, task, counts=counts, pool=pool)
             else:
-                batches = read_range(*config, task, read["columns"], counts, max_rows=read["max_rows"], pool=pool)
+                batches = read_range(
+                    *config,
+                    task,
+                    read["columns"],
+                    counts,
+                    max_rows=read["max_rows"],
+                    limit=read.get("limit"),
+                    pool=pool,
+                )
                 with closing(batches):
                     for number, batch in enumerate(batches, 1):
-                        self._check_attributes(batch)
+                        check_batch(batch, read, self._partition, environment.oracle)
                         rows += zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
                         if number == read["stop_after"]:
                             break
@@ -362,15 +362,33 @@ class _Read:
             unresponsive_seconds = 2 * environment.plan.parameters["request_timeout_ms"] / 1000 + CONFIRMATION_SECONDS
             confirmation_seconds = max(_CONFIRMATION_SECONDS, unresponsive_seconds)
             self._check_time(self._received_at, read["poll_timeout"] + confirmation_seconds, error)
+            check_error(error, planned.offsets, rows[-1][0] + 1 if rows else planned.offsets.from_offset)
+            self._check_rows_before_error(planned, rows, started)
             raise
+        finally:
+            self.fetches += counts.fetches + 1  # the last one may not be needed
+            check_followers(counts, self._partition, read.get("rack", ""), environment)
         self._check_rows(planned, rows, counted, counts, started)
+
+    def _check_rows_before_error(self, planned: _Planned, rows: list[tuple[int, bytes | None]], started: float) -> None:
+        """Check what a read has returned that fails, if nothing was lost."""
+        oracle, now = self.environment.oracle, self.environment.world.now
+        (first, until), name = (planned.offsets.from_offset, planned.offsets.until_offset), self._partition
+        generation, isolation = planned.generation, _ISOLATION_LEVELS[self._isolation]
+        if planned.oldest_generation != generation or oracle.loss_reasons(
+            name, first, until, since=planned.began_at, generation=generation
+        ):
+            return
+        violations = oracle.check_range(name, generation, first, until, rows, isolation, started, now, is_prefix=True)
+        if violations:
+            raise ViolationError("; ".join(violations[:3]))
 
     def _check_rows(
         self,
         planned: _Planned,
         rows: list[tuple[int, bytes | None]],
         counted: int,
-        counts: ReadCounts,
+        counts: ObservedCounts,
         started: float,
     ) -> None:
         fail_on_data_loss = self._read_parameters["fail_on_data_loss"]
@@ -406,6 +424,12 @@ class _Read:
         if planned.topic_id is None and (self._topic, generation) in oracle.deleted_at:
             return  # without topic ids the recreated topic's records look like those of the planned one
         stopped = bool(self._read_parameters["stop_after"] and rows and rows[-1][0] < until - 1)
+        if not stopped:
+            check_counts(counts, planned.offsets, len(rows), from_earliest=from_earliest)
+            if not losses:
+                check_markers(counts, planned.offsets, self.environment, generation)
+            if isolation == READ_COMMITTED and not losses and has_undecided(self.environment, name, generation, until):
+                raise ViolationError(f"a read until {until} ends, and transactions before that are open")
         may_mix_epochs = not fail_on_data_loss and DataLossCause.TRUNCATED in counts.skipped
         if not self.environment.cluster.settings.leader_epochs:  # the records of a later leader look the same
             may_mix_epochs = may_mix_epochs or bool(
@@ -424,13 +448,15 @@ class _Read:
             may_lack_records=may_skip,
             may_mix_epochs=may_mix_epochs,
         )
-        if losses and not stopped and not from_earliest:
+        if losses and not stopped:
             end = min(until, oracle.replaced_from(name, until, since=planned.at, at=now, generation=generation))
             present = oracle.records(name, first, end, isolation, at=planned.at, generation=generation)
             # Offsets without a record that replaced it are no gap for a reader; a later leader's marker may abort it.
             empty = oracle.empty_offsets(name, isolation, at=now, generation=generation)
             not_lost = {offset for offset, _ in rows} | empty
-            lost = sum(offset not in not_lost for offset, _ in present)
+            # For a range that starts at "earliest", only what expired before its first record is no loss.
+            first_required = first if not from_earliest else rows[0][0] if rows else until
+            lost = sum(offset >= first_required and offset not in not_lost for offset, _ in present)
             if lost > counts.lost and not counts.gaps:
                 violations.append(f"{lost} records are skipped, and {counts.lost} offsets are counted as lost")
         if violations:
