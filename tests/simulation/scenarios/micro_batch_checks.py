@@ -13,6 +13,14 @@ from tests.simulation.errors import ViolationError
 from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
 from tests.simulation.scenarios.micro_batch_options import GROUP, is_selected, selected_topics
 from tests.simulation.scenarios.micro_batch_recreations import Looks, Recreations, Report, Run
+from tests.simulation.scenarios.micro_batch_reports import (
+    check_limits,
+    check_repeated_reports,
+    check_reported_offsets,
+    check_reports_of_recreations,
+    count_offsets,
+    start_bounds,
+)
 from tests.simulation.scenarios.record_truth import generation_of
 from tests.simulation.scenarios.spark_tasks import check_task_read
 
@@ -26,7 +34,6 @@ if TYPE_CHECKING:
     from tests.simulation.scenarios.spark_tasks import TaskRead
 
 _START = "(start)"  # the prefix of the keys with which the end of a first batch records the batch's start
-_AGED_OUT = re.compile(r"data loss \(aged out\): offsets \[(\d+), (\d+)\) of (\S+) were removed by retention")
 
 Offsets = dict[tuple[str, int], int]
 
@@ -198,7 +205,10 @@ class SinkChecker:
     def check(self, options: Mapping[str, str]) -> None:
         """Check the whole history; ``options`` are those of the last run."""
         self._check_reports()
-        self._check_repeated_reports()
+        check_repeated_reports(self._truth, self._reports)
+        check_reported_offsets(self._truth, self._reports, self._runs, [self._first_start(), *self._parsed_ends()])
+        if self._cluster.settings.topic_ids:
+            check_reports_of_recreations(self._truth, self._reports, self._runs)
         self._recreations.check_reports(self._reports, self._checkpoint, self._parsed_ends())
         self._check_first_start()
         self._check_offset_log()
@@ -220,19 +230,6 @@ class SinkChecker:
                 self._has_reason(topic, report) for topic in topics or self._truth.generations
             ):
                 raise ViolationError(f"nothing was lost, but run {report.run} reports: {report.text}")
-
-    def _check_repeated_reports(self) -> None:
-        """Check that no task reports the loss of offsets that the planner of its run has reported."""
-        planned: dict[tuple[int, str], list[tuple[int, int]]] = {}
-        for report in self._reports:
-            found = _AGED_OUT.search(report.text)
-            if found is None or self._truth.generations[found[3].rpartition("-")[0]] > 1:
-                continue
-            span, losses = (int(found[1]), int(found[2])), planned.setdefault((report.run, found[3]), [])
-            if "before they were read; they are skipped" in report.text:
-                losses.append(span)
-            elif any(span[0] < end and first < span[1] for first, end in losses):
-                raise ViolationError(f"the planner has reported this loss before: {report.text}")
 
     def _has_reason(self, topic: str, report: Report) -> bool:
         runs = self._runs[: report.run + 1]
@@ -319,22 +316,23 @@ class SinkChecker:
             existed = truth.created_at < known_at and truth.deleted_at == math.inf
             if existed and is_selected(options, topic, index) and (topic, index) not in start:
                 raise ViolationError(f"the query starts without {topic}-{index}, which all brokers know")
-        for (topic, index), offset in start.items():
-            truths = self._truth.of(topic, index)
-            if "startingTimestamp" in options:
-                times = int(options["startingTimestamp"]), initial.asked_at, initial.returned_at
-                bound = max((truth.first_at(*times) for truth in truths), default=0)
-            elif options.get("startingOffsets") == "earliest":
-                bound = max((offset for truth in truths for _, offset in truth.starts), default=0)
-            elif "{" in options.get("startingOffsets", ""):
-                given = json.loads(options["startingOffsets"]).get(topic, {}).get(str(index))
-                if given is not None and given >= 0 and given != offset:
-                    raise ViolationError(f"the query starts at {offset} of {topic}-{index}, not at {given}")
+        given = _parse(options["startingOffsets"]) if "{" in options.get("startingOffsets", "") else {}
+        kind: str | int | None = options.get("startingOffsets")
+        if "startingTimestamp" in options:
+            kind = int(options["startingTimestamp"])
+        times = (initial.asked_at, initial.returned_at)
+        for partition, offset in start.items():
+            wanted = {-2: "earliest", -1: "latest"}.get(given.get(partition, 0), kind) if given else kind
+            if given.get(partition, -1) >= 0:
+                if offset != given[partition]:
+                    raise ViolationError(f"the query starts at {offset} of {partition}, not at {given[partition]}")
                 continue
-            else:
+            if wanted not in ("earliest", "latest") and not isinstance(wanted, int):
                 continue
-            if offset > bound:
-                raise ViolationError(f"the query starts at {offset} of {topic}-{index}, after {bound}")
+            bounds = start_bounds(self._truth, self._oracle, partition, wanted, self._isolation(options), times)
+            is_low = offset < bounds[0] and not self._oracle.was_deposed(partition[0], *times)
+            if is_low or offset > bounds[1]:
+                raise ViolationError(f"the query starts at {offset} of {partition}, and {wanted} means {bounds}")
 
     def _check_offset_log(self) -> None:
         """Check that no end was ahead of its log, and none went back without a loss."""
@@ -349,14 +347,10 @@ class SinkChecker:
             unnamed = [each for each in start.keys() - end.keys() if not self._is_reported(each, 0.0)]
             if unnamed and not self._are_counted(len(unnamed), logged.run):
                 raise ViolationError(f"batch {batch} ends without {min(unnamed)}, which it starts with")
-            self._check_limit(batch, start, end)
-
-    def _check_limit(self, batch: int, start: Offsets, end: Offsets) -> None:
-        run = self._runs[self._checkpoint.offsets[batch].run]
-        limit = int(run.options.get("maxOffsetsPerTrigger", "0"))
-        count = sum(max(offset - start[partition], 0) for partition, offset in end.items() if partition in start)
-        if limit and run.trigger != "once" and not self._truth.events and count > limit + len(end):
-            raise ViolationError(f"batch {batch} has {count} offsets, more than maxOffsetsPerTrigger={limit}")
+            if not self._truth.events:
+                previous = self._checkpoint.offsets[batch - 1] if batch else None
+                read_before = count_offsets(self._start_of(batch - 1), self._ends[batch - 1]) if batch else 0
+                check_limits(batch, count_offsets(start, end), self._runs[logged.run], logged, previous, read_before)
 
     # Reads.
 
@@ -370,6 +364,7 @@ class SinkChecker:
             if left_out and not self._are_counted(len(left_out), read.run):
                 raise ViolationError(f"batch {read.batch} runs again without {min(left_out)}, which it starts with")
         ranges: dict[tuple[str, int], list[TaskRead]] = {}
+        self._check_tasks(read)
         for task in read.reads:
             ranges.setdefault((task.offsets.topic, task.offsets.partition), []).append(task)
             self._check_task(task, self._runs[read.run].options)
@@ -387,6 +382,25 @@ class SinkChecker:
                 raise ViolationError(f"batch {read.batch} reads {partition} until {position}, and ends at {until}")
         if ranges:
             raise ViolationError(f"batch {read.batch} reads {sorted(ranges)}, which its end lacks")
+
+    def _check_tasks(self, read: BatchRead) -> None:
+        """Check the sizes of a batch's tasks, and that the ids of their topics are those of the offsets."""
+        options, counts = self._runs[read.run].options, [task.offsets.count() for task in read.reads]
+        most = int(options.get("maxRecordsPerPartition", max(counts, default=0)))
+        fewest = min(int(options.get("minPartitions", 0)), sum(counts)) // 2  # rounding may give some fewer
+        if len(counts) < fewest or any(not 0 < count <= most for count in counts):
+            raise ViolationError(f"batch {read.batch} has tasks with {counts} offsets: {dict(options)}")
+        logged = self._checkpoint.offsets[read.batch]
+        for task in read.reads if read.run == logged.run else ():  # another run has the ids of its start
+            if task.topic_id is None or "{" in options.get("startingOffsets", ""):
+                continue
+            (topic, index), until = task.offsets.topic_partition, task.offsets.until_offset
+            generation = self._cluster.generations_by_id[task.topic_id]
+            truth = self._truth.partitions.get((topic, generation, index))
+            if truth is not None and until > truth.max_watermark(read.planned_at):
+                raise ViolationError(
+                    f"batch {read.batch} reads {topic}-{index} ({generation}) until {until}, after the end of its log"
+                )
 
     def _may_move(self, read: BatchRead, partition: tuple[str, int], position: int) -> bool:
         """Return whether a batch may read a partition from another offset than its start."""

@@ -17,6 +17,7 @@ from tests.simulation.drawing import (
     WITHOUT_REUSE,
     draw_aimed_crash,
     draw_appends,
+    draw_change_between_requests,
     draw_cluster,
     draw_log,
     draw_outdated_broker,
@@ -107,6 +108,14 @@ def draw(rng: random.Random, size: Size) -> Plan:
         at = round(0.4 * seconds, 3)
         events = (*events, _draw_recreation(rng, partitions, at))
         appends += [_large_batch(number, at + 0.1) for number in range(4)]
+        runs[0] |= {"trigger": "processing time", "triggers": 12, "interval": round(seconds / 10, 3)}
+    if disruption is None and not has_outdated_broker and not reuses_address and rng.random() < 0.1:
+        # Between the requests with which a planner decides about a batch.
+        aimed = ("driver:ListOffsets", "driver:Metadata")
+        change = draw_change_between_requests(rng, "recreate_topic", partitions, aimed, occurrences=30, seconds=seconds)
+        change.args["args"]["seconds"] = 0.0
+        events = (*events, change)
+        appends += [_large_batch(number, 0.05 * seconds * number) for number in range(20)]
         runs[0] |= {"trigger": "processing time", "triggers": 12, "interval": round(seconds / 10, 3)}
     if disruption == "changed isolation level":
         events, crashes = (), []  # a log that loses records has other ends

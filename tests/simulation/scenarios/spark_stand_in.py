@@ -246,8 +246,9 @@ class MicroBatchExecution:
         self.batches += 1
 
     def _initial_offset(self) -> str:
-        # Before Spark 4.2 the first call of latestOffset resolves it.
-        asked_at = self.calls[0][1] if self._legacy and self.calls else self._world.now
+        # Before Spark 4.2 the first call of latestOffset resolves it, and Trigger.AvailableNow has fixed "latest".
+        is_resolved_before = self._legacy or self._trigger.kind == "available now"
+        asked_at = self.calls[0][1] if is_resolved_before and self.calls else self._world.now
         text: str = self._call("initialOffset")
         if self._initial is None:
             self._initial = InitialOffset(text, asked_at, self._world.now, self.options)

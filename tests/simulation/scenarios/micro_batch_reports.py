@@ -1,0 +1,166 @@
+"""Which reports of a data loss belong together, and whether their offsets are those of batches and logs."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tests.simulation.errors import ViolationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tests.simulation.oracle import Oracle
+    from tests.simulation.scenarios.micro_batch_recreations import Report, Run
+    from tests.simulation.scenarios.record_truth import RecordTruth
+    from tests.simulation.scenarios.spark_stand_in import LoggedEnd
+
+    Offsets = Mapping[tuple[str, int], int]
+
+_AGED_OUT: Final = re.compile(r"data loss \(aged out\): offsets \[(\d+), (\d+)\) of (\S+) were removed by retention")
+_RECREATED: Final = re.compile(r"the topic was deleted and recreated, .* unread records of (.*) are lost")
+_CHANGED: Final = re.compile(r"data loss: (\S+)'s offset was changed from (\d+) to (\d+)")
+_BY_PLANNER: Final = "before they were read; they are skipped"
+
+
+class _Recreation(NamedTuple):
+    """How a run has reported that a topic was recreated."""
+
+    name: str
+    text: str
+
+
+def check_repeated_reports(truth: RecordTruth, reports: Sequence[Report]) -> None:
+    """Check that no task reports the loss of offsets that the planner of its run has reported."""
+    planned: dict[tuple[int, str], list[tuple[int, int]]] = {}
+    for report in reports:
+        found = _AGED_OUT.search(report.text)
+        if found is None or truth.generations[found[3].rpartition("-")[0]] > 1:
+            continue
+        span, losses = (int(found[1]), int(found[2])), planned.setdefault((report.run, found[3]), [])
+        if _BY_PLANNER in report.text:
+            losses.append(span)
+        elif any(span[0] < end and first < span[1] for first, end in losses):
+            raise ViolationError(f"the planner has reported this loss before: {report.text}")
+
+
+def check_reports_of_recreations(truth: RecordTruth, reports: Sequence[Report], runs: Sequence[Run]) -> None:
+    """Check that the planner of a run reports a topic that was recreated once, in one way for each partition."""
+    found: dict[tuple[int, str], list[_Recreation]] = {}
+    for report in reports:
+        start = runs[report.run].options.get("startingOffsets", "")
+        if "{" in start or start == "committed":
+            continue  # the start may lie beyond the end
+        if (match := _RECREATED.search(report.text)) is not None:
+            for topic in truth.generations:
+                if topic in match[1]:
+                    found.setdefault((report.run, topic), []).append(_Recreation("its id", report.text))
+        elif (match := _CHANGED.search(report.text)) is not None:
+            topic = match[1].rpartition("-")[0]
+            found.setdefault((report.run, topic), []).append(_Recreation(match[1], report.text))
+    for (run, topic), recreations in found.items():
+        kinds = {event.kind for event in truth.events if event.topic == topic}
+        if truth.generations[topic] != 2 or not kinds <= {"deleted", "created", "log start"}:
+            continue
+        names = [each.name for each in recreations]
+        if len(set(names)) < len(names) or ("its id" in names and len(names) > 1):
+            texts = [each.text for each in recreations]
+            raise ViolationError(f"run {run} reports more than once that {topic} was recreated: {texts}")
+
+
+def check_reported_offsets(
+    truth: RecordTruth, reports: Sequence[Report], runs: Sequence[Run], offsets: Iterable[Offsets]
+) -> None:
+    """Check that the offsets in a planner's reports are those of its batches, and bounds of a log.
+
+    Those of runs that start at given or committed offsets may be others, of a batch that was never logged.
+    """
+    known: dict[str, set[int]] = {}
+    for each in offsets:
+        for (topic, index), offset in each.items():
+            known.setdefault(f"{topic}-{index}", {0}).add(offset)
+    for report in reports:
+        start = runs[report.run].options.get("startingOffsets", "")
+        if "{" in start or start == "committed":
+            continue
+        if (match := _CHANGED.search(report.text)) is not None:
+            partition, first, end = str(match[1]), int(match[2]), int(match[3])
+            is_bound = end < first and (end in known.get(partition, ()) or end <= _highest_end(truth, partition))
+        elif _BY_PLANNER in report.text and (match := _AGED_OUT.search(report.text)) is not None:
+            partition, first, end = str(match[3]), int(match[1]), int(match[2])
+            topic, _, number = partition.rpartition("-")
+            starts = {offset for each in truth.of(topic, int(number)) for _, offset in each.starts}
+            is_bound = first < end and (end in starts or end in known.get(partition, ()))
+        else:
+            continue
+        if not is_bound or first not in known.get(partition, {first}):
+            raise ViolationError(f"no batch and no log has these offsets: {report.text}")
+
+
+def count_offsets(start: Offsets, end: Offsets) -> int:
+    """Return how many offsets a batch reads of the partitions that it starts with."""
+    return sum(max(offset - start[partition], 0) for partition, offset in end.items() if partition in start)
+
+
+def check_limits(
+    batch: int,
+    count: int,
+    run: Run,
+    logged: LoggedEnd,
+    previous: LoggedEnd | None,
+    read_before: int,  # offsets of the previous batch
+) -> None:
+    """Check the size of a batch of a history without losses; rounding may change it by one for each partition."""
+    options, slack = run.options, logged.text.count(":")
+    limit = int(options.get("maxOffsetsPerTrigger", "0"))
+    if limit and run.trigger != "once" and count > limit + slack:
+        raise ViolationError(f"batch {batch} has {count} offsets, more than maxOffsetsPerTrigger={limit}")
+    minimum = int(options.get("minOffsetsPerTrigger", "0"))
+    if previous is None or previous.run != logged.run or not read_before or run.trigger != "processing time":
+        return
+    delay = float(options.get("maxTriggerDelay", "0s").removesuffix("s"))
+    has_other_limit = "maxBytesPerTrigger" in options or previous.text.count(":") != logged.text.count(":")
+    if 0 < count < minimum - slack and not has_other_limit and logged.time - previous.asked_at < delay:
+        raise ViolationError(f"batch {batch} has {count} offsets, and could wait for {minimum} for {delay} s")
+
+
+def start_bounds(
+    truth: RecordTruth,
+    oracle: Oracle,
+    partition: tuple[str, int],
+    start: str | int,
+    isolation: int,
+    times: tuple[float, float],
+) -> tuple[int, int]:
+    """Return the lowest and the highest offset that "earliest", "latest" or a timestamp mean between two times.
+
+    They are those of all generations of the topic.
+    """
+    asked_at, returned_at = times
+    bounds = [(math.inf, 0)]
+    for (topic, generation, index), each in truth.partitions.items():
+        if (topic, index) != partition:
+            continue
+        log = oracle.truth(partition, generation)
+        end = min(log.end_offset(isolation, at) for at in times)
+        if start == "earliest":
+            starts = [offset for time, offset in each.starts if time <= asked_at]
+            bounds.append((max(starts, default=0), max(offset for _, offset in each.starts)))
+        elif start == "latest":
+            bounds.append((end, each.max_watermark(returned_at)))
+        else:
+            assert isinstance(start, int)
+            offsets = [
+                version.offset
+                for versions in each.versions.values()
+                for version in versions
+                if version.timestamp >= start and version.removed_at > asked_at and version.appended_at <= returned_at
+            ]
+            bounds.append((min([end, *offsets]), each.first_at(start, asked_at, returned_at)))
+    return int(min(low for low, _ in bounds[1:] or [(0, 0)])), max(high for _, high in bounds)
+
+
+def _highest_end(truth: RecordTruth, partition: str) -> int:
+    topic, _, index = partition.rpartition("-")
+    return max((each.max_watermark(math.inf) for each in truth.of(topic, int(index))), default=0)
