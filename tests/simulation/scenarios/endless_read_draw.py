@@ -9,6 +9,8 @@ from tests.simulation.drawing import draw_appends, draw_cluster, draw_events, dr
 from tests.simulation.history import Event, Plan
 from tests.simulation.scenarios.several_topics import all_places, draw_topics, partition_at, partition_counts
 
+from pyspark_kafka_direct.records import COLUMNS
+
 if TYPE_CHECKING:
     import random
 
@@ -71,6 +73,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "api_timeout_ms": rng.choice((2_000, 10_000, 60_000)),
         "request_timeout_ms": 30_000 if focus == "slow responses" else rng.choice((1_000, 30_000)),
         "metadata_max_age_ms": rng.choice((1_000, 300_000)),
+        "columns": rng.choice((("offset", "value"), COLUMNS)),
     }
     return Plan("endless_reads", parameters, events, quiet_after=seconds)
 

@@ -12,6 +12,7 @@ from tests.simulation.environment import Environment
 from tests.simulation.errors import ViolationError
 from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
 from tests.simulation.scenarios.endless_read_draw import TOPICS, draw
+from tests.simulation.scenarios.range_read_checks import check_batch
 from tests.simulation.scenarios.several_topics import all_places, create_topics, partition_at
 
 from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
@@ -35,6 +36,8 @@ _LAST_SECONDS: Final = 300.0  # within which everything is read after the faults
 _LAST_POLL_SECONDS: Final = 1.0
 _POLLS_UNTIL_A_CHECK: Final = 120
 _SHORT_POLL_SECONDS: Final = 0.1
+_POLL_SLACK: Final = 0.01  # the consumer's thread waits for no broker
+_ROUNDING: Final = 1e-6
 _LAST_CONNECT_SECONDS: Final = 100.0  # within which connects end that are in flight when a consumer is closed
 
 
@@ -113,7 +116,7 @@ class _Reader:
             self._client,
             fetch,
             starts,
-            columns=("offset", "value"),
+            columns=parameters.get("columns", ("offset", "value")),
             max_rows=parameters["max_rows"],
             max_bytes=parameters["max_bytes"],
             last_epochs=last_epochs,
@@ -159,12 +162,20 @@ class _Reader:
         self._models[tp].seek(offset)
 
     def _poll(self, seconds: float) -> None:
+        world = self._environment.world
+        before, asked_at = self._consumer.positions, world.now
         try:
-            with self._environment.world.operation():
+            with world.operation():
                 polled = self._consumer.poll(seconds)
         except DataLossError as error:
+            self._check_location(error)
             self._resume_after(error)
             return
+        passed = world.now - asked_at
+        if passed > seconds + _POLL_SLACK:
+            raise ViolationError(f"a poll of {seconds:g} s takes {passed:.3f} s")
+        if not polled and passed < seconds - _ROUNDING and self._consumer.positions == before:
+            raise ViolationError(f"a poll of {seconds:g} s returns nothing after {passed:.3f} s")
         for batch in polled:
             self._add(batch)
         for tp, position in self._consumer.positions.items():
@@ -173,11 +184,20 @@ class _Reader:
                 raise ViolationError(f"the position of {tp} goes back from {model.position} to {position}")
             model.position = position
 
+    def _check_location(self, error: DataLossError) -> None:
+        """Check that an error names an assigned partition, and an offset that was not returned yet."""
+        tp = TopicPartition(error.topic or "", -1 if error.partition is None else error.partition)
+        if tp not in self._models or error.offset is None or error.offset < self._models[tp].position:
+            raise ViolationError(f"an error names no offset that is to be read next: {error!r}") from error
+        if tp in self._paused:
+            raise ViolationError(f"{tp} is paused, but its error is raised: {error!r}") from error
+
     def _add(self, batch: PolledBatch) -> None:
         tp, rows = batch
         model = self._models[tp]
         if tp in self._paused:
             raise ViolationError(f"{tp} is paused, and rows of it are returned")
+        check_batch(rows, self._parameters, tp, self._environment.oracle)
         offsets, values = rows.column("offset").to_pylist(), rows.column("value").to_pylist()
         if offsets != sorted(set(offsets)) or offsets[0] < model.position:
             raise ViolationError(f"rows of {tp} from offset {model.position} on have the offsets {offsets}")
@@ -238,6 +258,8 @@ class _Reader:
                 raise ViolationError(f"after {_LAST_SECONDS:g} s without faults, the positions are {positions}")
         for _ in range(10):  # a truncation that is known by now is reported
             self._poll(_LAST_POLL_SECONDS)
+        if self._consumer.transient_errors:
+            raise ViolationError(f"errors are retried without a fault: {dict(self._consumer.transient_errors)}")
 
     @property
     def _isolation(self) -> int:
