@@ -188,6 +188,12 @@ class ResultChecker:
         """Check the rows of a task."""
         isolation = READ_COMMITTED if self._committed[stream] else READ_UNCOMMITTED
         has_ids = self._cluster.settings.topic_ids
+        if read.topic_id is not None:
+            (topic, index), until = read.offsets.topic_partition, read.offsets.until_offset
+            generation = self._cluster.generations_by_id[read.topic_id]
+            truth = self._truth.partitions.get((topic, generation, index))
+            if truth is not None and until > truth.max_watermark(read.started_at) and read.offsets.count():
+                raise ViolationError(f"a task reads beyond the log of its topic ({generation}): {read}")
         check_task_read(
             read,
             self._oracle,

@@ -7,7 +7,7 @@ replaced: the StreamingContext, and the RDDs of tasks.
 from __future__ import annotations
 
 import pickle
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,6 +32,7 @@ from pyspark_kafka_direct.direct.direct_stream import (
 from pyspark_kafka_direct.direct.rate_controller import create_rate_controller, default_per_partition_config
 from pyspark_kafka_direct.direct.stop_hooks import FLUSH_TIMEOUT_SECONDS, flush_commits, hook_stop
 from pyspark_kafka_direct.direct.streaming_context import StreamingContextBinding, _release_stream
+from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -322,10 +323,21 @@ class DirectStreamLife:
         rdd = self._generated[stream].get(time_ms)
         if rdd is None:
             time = datetime.fromtimestamp(time_ms / 1000)
+            if self._parameters.get("asks_twice", False):
+                self._ask_for_ranges(stream, time_ms)
             rdd = ComputeKafkaRdd(self.streams[stream].stream_id)(time, None)  # type: ignore[arg-type]
             self._observer.planned(self, stream, time_ms, rdd.offsetRanges())
             self._generated[stream][time_ms] = rdd
         return rdd
+
+    def _ask_for_ranges(self, stream: int, time_ms: int) -> None:
+        """Let another thread request the ranges of the batch that is being generated, at the same time."""
+
+        def ask() -> None:
+            with suppress(KafkaDirectError):  # the generation gets the error, too
+                self.streams[stream].batch_ranges(time_ms)
+
+        self.driver.spawn("other ranges", ask)
 
     # Jobs.
 
@@ -351,7 +363,9 @@ class DirectStreamLife:
         self.reach("after the results")
         for stream, calls in commits.items():
             for call in calls:
-                self._commit(stream, call, sync=self._parameters["outputs"][number]["sync"])
+                # The last call may be synchronous while the offsets of the others wait for the next batch.
+                is_last = self._parameters.get("mixes_commits", False) and call is calls[-1]
+                self._commit(stream, call, sync=is_last or self._parameters["outputs"][number]["sync"])
 
     def _commit(self, stream: int, ranges: Sequence[OffsetRange], *, sync: bool) -> None:
         reference = DirectStreamReference(self.streams[stream].stream_id)

@@ -100,6 +100,11 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
         "speculation": 0.0,
         "committed": [rng.randrange(records + 1) if rng.random() < 0.4 else -1 for _ in range(3)],
     }
+    if any(output["commits"] for output in parameters["outputs"]) and rng.random() < 0.3:
+        parameters["mixes_commits"] = True
+        for output in parameters["outputs"]:
+            output |= {"order": "calls"} if output["commits"] else {}
+    parameters["asks_twice"] = rng.random() < 0.2  # two threads request the ranges of a batch at the same time
     return parameters, events, seconds
 
 
