@@ -338,8 +338,9 @@ def test_a_role_that_may_not_be_assumed(sts: SecurityTokenService) -> None:
     assert "\n" not in message
 
 
-def test_a_signature_that_is_too_old(sts: SecurityTokenService) -> None:
-    sts.error = "SignatureDoesNotMatch", "Signature expired: 20261130T000000Z is now earlier than 20261130T010000Z"
+@pytest.mark.parametrize("code", ["SignatureDoesNotMatch", "RequestExpired", "InvalidClientTokenId", "ExpiredToken"])
+def test_a_signature_that_is_rejected(sts: SecurityTokenService, code: str) -> None:
+    sts.error = code, "Signature expired: 20261130T000000Z is now earlier than 20261130T010000Z"
     message = token_error(WITH_ROLE).message
     assert "check the access key, and the clock of " in message
     assert f"which is {datetime.now(UTC):%Y-%m-%d}" in message

@@ -148,6 +148,18 @@ def test_new_leader_is_called_after_a_move(three: UnitCluster, is_dead: bool) ->
     assert latest(client) == 45
 
 
+@pytest.mark.parametrize(("version", "is_reliable"), [(11, True), (5, True), (4, False)])
+def test_the_end_that_a_new_leader_reports_is_reliable_since_kafka_2_2(version: int, is_reliable: bool) -> None:
+    with UnitCluster({TOPIC: 1}, newest_versions={"ListOffsets": version}) as cluster:
+        client = cluster.client()
+        assert client.has_reliable_end(PARTITION, client.deadline()) is is_reliable
+        assert client.has_reliable_end(PARTITION, client.deadline()) is is_reliable
+        assert cluster.network.connect_count == 1
+        cluster.event("lose_leader", topic=TOPIC, partition=0, seconds=2.0)
+        client.topics([TOPIC])
+        assert not client.has_reliable_end(PARTITION, client.deadline())
+
+
 def test_unreachable_leader_error_names_its_advertised_address(cluster: UnitCluster) -> None:
     advertise(cluster, 1)
     with pytest.raises(BrokerUnreachableError, match="Broker 1 advertises this address") as caught:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import queue
 import socket
 import struct
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,10 +31,12 @@ from pyspark_kafka_direct.errors import (
     BrokerError,
     BrokerTimeoutError,
     BrokerUnreachableError,
+    KafkaDirectError,
     ProtocolError,
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.options.settings import FetchSettings
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.protocol.messages import FIND_COORDINATOR, METADATA, PRODUCE
 
 if TYPE_CHECKING:
@@ -82,6 +86,48 @@ def test_too_old_broker_is_rejected_with_its_release() -> None:
     ):
         peer.connect()
     assert caught.value.broker == f"127.0.0.1:{peer.port}"
+
+
+def test_other_errors_of_the_first_request_are_final() -> None:
+    with UnitCluster({}) as cluster:
+        client = cluster.client()
+        for code in set(ErrorCode) - {ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION}:
+            cluster.change("ApiVersions", partial(with_error, code))
+            sent = cluster.sent("ApiVersions")
+            with pytest.raises(KafkaDirectError, match=f"{code.name} while fetching the broker's API versions"):
+                Connection.open(client.settings, "broker-1", 9092, client.deadline())
+            assert cluster.sent("ApiVersions") == sent + 1
+
+
+def with_error(code: int, _: int, values: dict[str, Any]) -> dict[str, Any]:
+    return {**values, "error_code": code}
+
+
+def test_a_request_without_a_response_is_not_outstanding() -> None:
+    def handle(server_side: ServerConnection) -> None:
+        server_side.respond_to_api_versions()
+        server_side.frame()
+        _, _, correlation_id = server_side.request()
+        server_side.respond(correlation_id, b"body")
+        server_side.keep_open()
+
+    request = {"acks": 0, "timeout_ms": 1, "topic_data": []}
+    with FakeServer(handle) as peer, contextlib.closing(peer.connect()) as connection:
+        connection.submit(PRODUCE, request, Deadline.after(120), expects_response=False)
+        assert connection.idle
+        assert bytes(fetch(connection)) == b"body"
+
+
+def test_a_connection_of_another_process_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``test_forks`` has such processes."""
+    with FakeServer(echo_frames) as peer, contextlib.closing(peer.connect()) as connection:
+        assert connection.idle
+        process_id = os.getpid()
+        monkeypatch.setattr(os, "getpid", lambda: process_id + 1)
+        assert not connection.idle
+        with pytest.raises(BrokerUnreachableError, match="belongs to the parent process"):
+            fetch(connection)
+        assert connection.closed
 
 
 # Time that responses may take.
@@ -185,12 +231,67 @@ def test_an_error_names_each_address_that_did_not_respond(
         connect(cluster)
 
 
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (errno.ECONNREFUSED, "nothing listens there"),
+        (errno.ENETUNREACH, "no route from this machine"),
+        (errno.EHOSTUNREACH, "no route from this machine"),
+        (errno.ECONNRESET, "the other side closed the connection"),
+        (errno.EMFILE, "this process has no file descriptors left"),
+        (errno.EACCES, None),
+    ],
+)
+def test_the_advice_for_an_address_that_cannot_be_connected_to(
+    cluster: UnitCluster, monkeypatch: pytest.MonkeyPatch, code: int, advice: str | None
+) -> None:
+    def fail(*_: object) -> socket.socket:
+        raise OSError(code, "a reason")
+
+    monkeypatch.setattr(cluster.process, "connect_tcp", fail)
+    with pytest.raises(BrokerUnreachableError) as caught:
+        connect(cluster)
+    assert f": a reason ({advice}" in caught.value.message if advice else caught.value.message.endswith(": a reason.")
+
+
 def test_nothing_is_sent_after_the_deadline(cluster: UnitCluster) -> None:
     connection, _ = connect(cluster)
     with pytest.raises(BrokerTimeoutError):
         connection.call(METADATA, {"topics": []}, Deadline.after(0, system=cluster.process))
     assert connection.closed
     assert cluster.sent("Metadata") == 0
+
+
+def test_a_connection_whose_read_was_interrupted_is_closed(
+    cluster: UnitCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next response would be that of the interrupted request."""
+
+    def interrupt(*_: object) -> set[int]:
+        raise KeyboardInterrupt
+
+    connection, deadline = connect(cluster)
+    cluster.fault("Metadata", "stall_response")
+    monkeypatch.setattr(cluster.process, "wait_ready", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        connection.call(METADATA, {"topics": []}, deadline)
+    assert connection.closed
+
+
+@pytest.mark.parametrize(("family", "expected"), [("any", 0), ("v4", socket.AF_INET), ("v6", socket.AF_INET6)])
+def test_the_family_of_addresses(
+    cluster: UnitCluster, monkeypatch: pytest.MonkeyPatch, family: str, expected: int
+) -> None:
+    families, resolve = [], cluster.process.resolve_host
+
+    def resolve_host(host: str, port: int, family: int, flags: int) -> list[Address]:
+        families.append(family)
+        return resolve(host, port, family, flags)
+
+    monkeypatch.setattr(cluster.process, "resolve_host", resolve_host)
+    connection, _ = connect(cluster, address_family=family)
+    assert set(families) == {expected}
+    cluster.pool.release(connection)
 
 
 # What is no response of a Kafka broker.

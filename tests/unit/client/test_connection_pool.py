@@ -10,6 +10,11 @@ import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.client.deadline import Cancellation, Deadline
+from pyspark_kafka_direct.client.producer_state import (
+    IdempotentProducerState,
+    PartitionSequence,
+    ProducerIdAndEpoch,
+)
 from pyspark_kafka_direct.consumer.fetch_channel import FetchChannel, FetchRequestPartition
 from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -320,6 +325,29 @@ def test_many_threads_share_the_pool(pool: Pool) -> None:
     pool.cluster.sleep(60)
     assert len(finished) == 6
     assert pool.cluster.open_connections <= 4
+
+
+def idle_producer(number: int, partitions: int = 0) -> IdempotentProducerState:
+    producer = ProducerIdAndEpoch(number, 0)
+    sequences = {TopicPartition("t", each): PartitionSequence(producer, 0) for each in range(partitions)}
+    return IdempotentProducerState(producer, sequences)
+
+
+def test_idle_producers_are_limited(pool: Pool) -> None:
+    """To 4 with equal settings, to 16 settings, and to 10,000 partitions; the ones that were used last are kept."""
+    producers = pool.pool.idle_producers
+    for number in range(6):
+        producers.release("key 0", idle_producer(number))
+    acquired = [producers.acquire("key 0") for _ in range(5)]
+    assert [each and each.producer.id for each in acquired] == [5, 4, 3, 2, None]
+    for number in (*range(16), 0, 16):
+        producers.release(f"key {number}", idle_producer(number))
+    found = {number: producers.acquire(f"key {number}") for number in range(17)}
+    assert [number for number, each in found.items() if each is None] == [1]
+    producers.release("large", idle_producer(1, 10_000))
+    assert producers.acquire("large") is not None
+    producers.release("too large", idle_producer(1, 10_001))
+    assert producers.acquire("too large") is None
 
 
 def test_clear_closes_idle_connections(pool: Pool) -> None:

@@ -45,7 +45,9 @@ def test_a_limited_deadline_is_cancelled_with_the_first_one() -> None:
             assert not limited.expired
             assert limited.wakeup_fds == (cancellation.fileno(),)
         limited = deadline.limited_to(1)
+        assert not SYSTEM.readable(cancellation.fileno())
         cancellation.set()
+        assert SYSTEM.readable(cancellation.fileno()), "waits for responses end"
         assert (limited.expired, limited.remaining()) == (True, 0.0)
     finally:
         cancellation.close()

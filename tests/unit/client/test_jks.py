@@ -171,6 +171,13 @@ def test_another_encryption_of_the_key(tmp_path: Path) -> None:
     assert "the encryption of a private key is not that of JKS" in message
 
 
+@pytest.mark.parametrize("kind", [b"\0\x05X.509", b"\0\x04X509"])
+def test_the_names_of_the_type_of_certificates(kind: bytes) -> None:
+    entry = trusted("ca", CA)
+    assert entry.count(b"\0\x05X.509") == 1
+    assert len(reader.read_jks(jks("pw", entry.replace(b"\0\x05X.509", kind)), "pw").certificates) == 1
+
+
 def test_the_last_of_two_entries_with_one_alias_counts(tmp_path: Path) -> None:
     store = truststore(tmp_path, jks("pw", trusted("a", OTHER_CA), trusted("a", CA)), "pw")
     assert load_ca_certificates(TlsSettings(truststore_location=store["ssl_truststore_location"])) == CA.pem

@@ -163,6 +163,27 @@ def test_the_library_is_missing(monkeypatch: pytest.MonkeyPatch, kerberos: Kerbe
     assert isinstance(failure, OptionError)
     assert "pip install 'pyspark-kafka-direct[kerberos]'" in failure.message
     assert "on the driver and the executors" in failure.message
+    assert failure.broker is None, "it is the same for each"
+
+
+@pytest.mark.parametrize("kind", [KeyError, KeyboardInterrupt])
+def test_other_errors_of_a_login_are_raised(
+    kdc: FakeKdc, kerberos: KerberosSettings, kind: type[BaseException]
+) -> None:
+    def fail() -> None:
+        raise kind("a reason")
+
+    kdc.before_login = fail
+    with pytest.raises(kind, match="a reason"):
+        start_exchange(kerberos, "broker-1", Deadline.after(60), BROKER)
+
+
+def test_the_error_of_a_login_names_the_broker(kdc: FakeKdc, kerberos: KerberosSettings) -> None:
+    def fail() -> None:
+        raise GSSError(KDC_UNREACHABLE, "a reason")
+
+    kdc.before_login = fail
+    assert error(kerberos).broker == BROKER
 
 
 def test_a_hundred_connections_have_one_login(kdc: FakeKdc, kerberos: KerberosSettings) -> None:
@@ -215,6 +236,10 @@ def test_old_tickets_are_used_until_they_expire_if_a_renewal_fails(
         log_in(cluster, kerberos)
     kdc.before_login = lambda: None
     log_in(cluster, kerberos)
+    kdc.before_login = unreachable
+    cluster.sleep(810)
+    log_in(cluster, kerberos)
+    assert len(caplog.records) == 2, "each outage has a warning"
 
 
 def test_old_tickets_are_used_if_a_renewal_hangs(
@@ -229,6 +254,38 @@ def test_old_tickets_are_used_if_a_renewal_hangs(
     assert cluster.process.monotonic() - started == pytest.approx(30, abs=1), "half of the time is for the broker"
     log_in(cluster, kerberos)
     assert cluster.process.monotonic() - started == pytest.approx(30, abs=1)
+
+
+ADVICE = {
+    -1765328378: "Check the name and the realm of the principal.",
+    -1765328377: "The principal of a broker consists of serviceName",
+    -1765328360: "The keytab has another key than the KDC",
+    -1765328353: "The keytab has another key than the KDC",
+    -1765328352: "Renew the ticket cache with kinit",
+    -1765328347: "Synchronize the clocks",
+    -1765328236: "Synchronize the clocks",
+    -1765328230: "Add the realm and its KDC",
+    -1765328228: "Check the KDC in [realms]",
+    -1765328160: "Write the principal with its realm, or set default_realm",
+}
+
+
+@pytest.mark.parametrize("code", [*ADVICE, -1765328370])
+def test_the_advice_for_errors_of_the_kdc(kdc: FakeKdc, kerberos: KerberosSettings, code: int) -> None:
+    def fail() -> None:
+        raise GSSError(code, "a reason")
+
+    kdc.before_login = fail
+    assert (
+        f"The Kerberos login of alice failed: a reason. {ADVICE.get(code, 'Check krb5.conf')}"
+        in error(kerberos).message
+    )
+    cache = KerberosSettings(principal="alice", ticket_cache=f"{kerberos.keytab}.cache")
+    assert error(cache).message.startswith(
+        f"The Kerberos login of alice failed: a reason. {ADVICE[code]}"
+        if code in ADVICE
+        else f"The ticket cache {cache.ticket_cache!r} has no ticket for the login of alice: a reason. Create it"
+    )
 
 
 def test_the_key_of_another_principal(kdc: FakeKdc, kerberos: KerberosSettings) -> None:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, BrokerUnreachableError
+from pyspark_kafka_direct.client.leader_requests import EARLIEST_LOCAL
+from pyspark_kafka_direct.errors import (
+    AuthorizationError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    UnsupportedBrokerError,
+)
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
@@ -183,7 +189,24 @@ def test_open_transactions_of_all_partitions() -> None:
 
 @pytest.mark.parametrize(("version", "expected"), [(9, 3), (8, 3), (7, None)], ids=["", "3.5", "before Kafka 3.5"])
 def test_the_start_of_the_local_log(version: int, expected: int | None) -> None:
-    with UnitCluster({"t": 1}, newest_versions={"ListOffsets": version}) as cluster:
+    with UnitCluster({"t": 1, "u": 1}, newest_versions={"ListOffsets": version}) as cluster:
         cluster.append(A, 5)
         cluster.delete_records(A, 3)
-        assert cluster.client().local_log_start(A) == expected
+        client = cluster.client()
+        assert client.local_log_start(A) == expected
+        if expected is None:
+            with pytest.raises(UnsupportedBrokerError, match=r"Kafka 3\.5 does"):
+                client.offsets({A: LATEST, TopicPartition("u", 0): EARLIEST_LOCAL})
+
+
+def test_errors_of_the_start_of_the_local_log(cluster: UnitCluster) -> None:
+    """It is unknown unless a retry, or a permission, is needed."""
+    client = cluster.client()
+    for code in (ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION):
+        cluster.fault("ListOffsets", "error", code=code)
+        assert client.local_log_start(A) is None
+    cluster.fault("ListOffsets", "error", code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert client.local_log_start(A) == 0
+    cluster.fault("ListOffsets", "error", code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(AuthorizationError):
+        client.local_log_start(A)

@@ -79,15 +79,15 @@ def test_transactions_of_all_brokers_are_listed_and_described(cluster: UnitClust
 
 @pytest.mark.parametrize("records_before", [0, 1, 3])
 def test_the_start_of_an_open_transaction_may_be_any_offset(cluster: UnitCluster, records_before: int) -> None:
-    for tp in PARTITIONS[:2]:
+    for number, tp in enumerate(PARTITIONS[:3]):
         if records_before:
             cluster.append(tp, records_before)
-        cluster.append(tp, 2, producer_id=7 + tp.partition)
+        cluster.append(tp, 2, producer_id=7 + number)
     found = cluster.client().open_transactions(PARTITIONS)
     assert {tp: [(each.producer_id, each.start_offset) for each in opened] for tp, opened in found.items()} == {
         PARTITIONS[0]: [(7, records_before)],
         PARTITIONS[1]: [(8, records_before)],
-        PARTITIONS[2]: [],
+        PARTITIONS[2]: [(9, records_before)],
         PARTITIONS[3]: [],
     }
 
@@ -137,8 +137,10 @@ def test_a_description_has_one_transaction(cluster: UnitCluster, count: int) -> 
     client = cluster.client()
     begin(client, NAMES[0])
     cluster.change("DescribeTransactions", lambda _, values: {**values, "transaction_states": states(values) * count})
+    before = cluster.open_connections
     with pytest.raises(ProtocolError, match="lacks the id"):
         describe_transaction(client, NAMES[0], client.deadline())
+    assert cluster.open_connections == before - 1
 
 
 @pytest.mark.parametrize("broker", [1, 2, 3])
@@ -233,7 +235,7 @@ def test_markers_of_several_producers_and_partitions_are_written_at_once(cluster
 
 @pytest.mark.parametrize("tp", PARTITIONS, ids=str)
 def test_the_error_of_any_marker_counts(cluster: UnitCluster, tp: TopicPartition) -> None:
-    key = (HANGING[tp], tp)
+    cluster.pool.rotation, key = 0.0, (HANGING[tp], tp)
     markers = Markers(cluster, {key: ErrorCode.NOT_LEADER_OR_FOLLOWER})
     abort(cluster)
     assert markers.requests[1:] == [{key}], "only this one is written again"
@@ -244,3 +246,4 @@ def test_the_error_of_any_marker_counts(cluster: UnitCluster, tp: TopicPartition
     Markers(cluster, omitted=key)
     with pytest.raises(ProtocolError, match="lacks a partition"):
         abort(cluster)
+    assert cluster.open_connections == 0, "requests and responses may no longer match"

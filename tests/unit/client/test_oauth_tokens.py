@@ -365,7 +365,9 @@ def test_failing_endpoint_is_retried(endpoint: Endpoint) -> None:
     endpoint.add_response(503, "")
     endpoint.add_response(429, "")
     endpoint.add_response(200, {"id_token": "abc", "expires_in": "60"})
-    assert fetch_token(endpoint.settings()) == "abc"
+    token = retrieve_token(endpoint.settings(), Deadline.after(SECONDS), BROKER)
+    assert token.value == Secret("abc")
+    assert token.expires_at == pytest.approx(time.time() + 60, abs=50)
     assert len(endpoint.requests) == 3
 
 
@@ -374,7 +376,14 @@ def test_failing_endpoint_is_retried(endpoint: Endpoint) -> None:
     [
         (401, {"error": "invalid_client", "error_description": "no hunter2"}, 'HTTP 401 "invalid_client: no ***', 1),
         (400, "<html>", "HTTP 400; check client id, client secret and scope", 1),
+        (403, "", "HTTP 403; check client id, client secret and scope", 1),
+        (402, "", "HTTP 402; the endpoint itself failed", 1),
         (404, "", "check the path", 1),
+        (408, "", "HTTP 408; the endpoint itself failed", 3),
+        (429, "", "HTTP 429; the endpoint itself failed", 3),
+        (399, "", "redirects are not followed", 1),
+        (499, "", "HTTP 499; the endpoint itself failed", 1),
+        (500, "", "HTTP 500; the endpoint itself failed", 3),
         (302, "", "redirects are not followed", 1),
         (501, {"error": ["hunter2"]}, "HTTP 501; the endpoint itself failed", 3),
         (200, {"token": "hunter2"}, "returned no access_token", 1),
@@ -468,8 +477,9 @@ def test_invalid_lifetime_disables_caching(endpoint: Endpoint, lifetime: str) ->
     assert fetch_token(oauth) == "t2"
 
 
-def test_without_a_lifetime_the_expiry_time_in_the_token_counts(endpoint: Endpoint) -> None:
-    expires_at = int(time.time()) + 1000
+@pytest.mark.parametrize("fraction", [0, 0.5])
+def test_without_a_lifetime_the_expiry_time_in_the_token_counts(endpoint: Endpoint, fraction: float) -> None:
+    expires_at = int(time.time()) + 1000 + fraction
     token = jwt.encode({"sub": "me", "exp": expires_at}, "a secret of 32 characters or more")
     endpoint.add_response(200, {"access_token": token})
     oauth = endpoint.settings()

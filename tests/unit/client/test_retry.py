@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import weakref
+
 import pytest
 from tests.unit.client.fake_systems import FakeTimeSystem, NoSleepSystem
 
@@ -93,6 +97,24 @@ def test_no_retry_without_remaining_time(seconds: float, pause: float) -> None:
         attempt([error, None], seconds, pause)
     assert caught.value is error
     assert not hasattr(error, "__notes__")
+
+
+def test_a_raised_error_is_in_no_reference_cycle() -> None:
+    """Its traceback has all that the callers have, such as records."""
+    gc.collect()
+    gc.disable()
+    try:
+        assert _failed_retry()() is None
+    finally:
+        gc.enable()
+
+
+def _failed_retry() -> weakref.ref[object]:
+    """Return a reference to an object that only the frame of this call holds."""
+    held = FakeTimeSystem()
+    with contextlib.suppress(BrokerUnreachableError):
+        Retry(Deadline.after(100), 0, Backoff(0.1, 0.1)).wait_or_raise(BrokerUnreachableError("down"))
+    return weakref.ref(held)
 
 
 def test_a_backoff_doubles_up_to_its_maximum() -> None:

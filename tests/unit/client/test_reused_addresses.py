@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
-from pyspark_kafka_direct.errors import BrokerUnreachableError, TopicNotFoundError
+from pyspark_kafka_direct.client.connection import BrokerIdentity
+from pyspark_kafka_direct.errors import BrokerUnreachableError, ProtocolError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.connection import Connection
 
 PARTITION, OTHER = TopicPartition("flights", 0), TopicPartition("trains", 0)
 TOPICS = {"flights": 1, "trains": 1}
@@ -65,6 +68,50 @@ def test_a_broker_of_kafka_4_4_gets_no_request_for_another_one() -> None:
             client.connect(node, client.deadline())
         assert {request.api for request in cluster.requests} == {"ApiVersions"}
         assert [request.values.node_id for request in cluster.requests if request.version == 5] == [1]
+
+
+def acquire(cluster: UnitCluster) -> Connection:
+    client = cluster.client()
+    connection = cluster.pool.acquire(client.settings, "broker-1", 9092, client.deadline())
+    connection.expect(BrokerIdentity("simulated-cluster", 1), client.deadline())
+    return connection
+
+
+def test_a_connection_to_another_cluster_is_closed_at_once() -> None:
+    with UnitCluster(TOPICS) as cluster:
+        connection = acquire(cluster)
+        for cluster_id in (None, "simulated-cluster"):
+            connection.check_cluster(cluster_id)
+        assert (connection.closed, connection.is_foreign) == (False, False)
+        with pytest.raises(BrokerUnreachableError, match="belongs to the cluster other"):
+            connection.check_cluster("other")
+        assert (connection.closed, connection.is_foreign) == (True, True)
+
+
+def test_only_one_error_code_requires_a_rebootstrap() -> None:
+    with UnitCluster(TOPICS) as cluster:
+        connection = acquire(cluster)
+        for code in set(ErrorCode) - {ErrorCode.REBOOTSTRAP_REQUIRED}:
+            connection.close_if_rebootstrap_required(code)
+        assert (connection.closed, connection.is_foreign) == (False, False)
+        connection.close_if_rebootstrap_required(ErrorCode.REBOOTSTRAP_REQUIRED)
+        assert (connection.closed, connection.is_foreign) == (True, True)
+
+
+def test_a_connection_whose_broker_rejects_its_identity_is_not_reused() -> None:
+    with UnitCluster(TOPICS) as cluster:
+        client = cluster.client()
+        node = client.leader(PARTITION)
+        cluster.pool.clear()
+
+        def reject(_: int, values: dict[str, Any]) -> dict[str, Any]:
+            is_check = cluster.received("ApiVersions")[-1].node_id >= 0
+            return {**values, "error_code": ErrorCode.INVALID_REQUEST} if is_check else values
+
+        cluster.change("ApiVersions", reject)
+        with pytest.raises(ProtocolError, match="INVALID_REQUEST while connecting to broker 1"):
+            client.connect(node, client.deadline())
+        assert cluster.open_connections == 0
 
 
 def test_a_connection_is_verified_once() -> None:

@@ -106,6 +106,23 @@ def test_a_scram_login_verifies_both_sides_and_is_renewed(cluster: UnitCluster, 
     assert cluster.network.connect_count == 1
 
 
+def test_a_session_that_no_longer_ends_is_not_renewed(cluster: UnitCluster) -> None:
+    client = secured(cluster, PLAIN, accepted(lifetime_ms=60_000), accepted())
+    for seconds, logins in ((0, 1), (55, 2), (55, 2), (200, 2)):
+        cluster.sleep(seconds)
+        client.offsets({TopicPartition("t", 0): LATEST})
+        assert len(messages(cluster)) == logins
+    assert cluster.network.connect_count == 1
+
+
+def test_a_connection_whose_renewal_is_rejected_is_closed(cluster: UnitCluster) -> None:
+    client = secured(cluster, PLAIN, accepted(lifetime_ms=60_000), rejected(58, "no"))
+    client.refresh_brokers()
+    cluster.sleep(55)
+    assert "rejected the user" in rejection(client)
+    assert cluster.open_connections == 0
+
+
 def test_reauthentication_preserves_the_last_response(cluster: UnitCluster) -> None:
     """Records are decoded while the next request is sent, which re-authentication may precede."""
     tp = TopicPartition("t", 0)

@@ -109,6 +109,7 @@ def test_a_response_must_have_each_partition(cluster: UnitCluster, tp: TopicPart
     with pytest.raises(ProtocolError, match="lacks a partition") as caught:
         ends(cluster.client())
     assert (caught.value.topic, caught.value.partition) == tp
+    assert cluster.open_connections == 0, "requests and responses may no longer match"
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -120,6 +121,7 @@ def test_each_topic_of_metadata_must_have_a_name(cluster: UnitCluster, number: i
     cluster.change("Metadata", without_name)
     with pytest.raises(ProtocolError, match="a topic without a name"):
         cluster.client().topics(TOPICS)
+    assert cluster.open_connections == 0
 
 
 # Leader epochs.

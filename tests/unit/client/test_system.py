@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import select
 import socket
 import threading
@@ -148,6 +149,11 @@ class TestRealSystem:
                 assert [sock.getsockopt(*each) for each in (receive, send)] == [
                     default.getsockopt(*each) for each in (receive, send)
                 ]
+
+    def test_a_socket_for_datagrams_is_closed_if_it_cannot_be_bound(self) -> None:
+        with pytest.raises(OSError, match="assign"):
+            SYSTEM.bind_udp("203.0.113.1")  # of no machine (RFC 5737)
+        gc.collect()  # an unclosed socket is reported now, and fails the test
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
     def test_listening(self, host: str) -> None:

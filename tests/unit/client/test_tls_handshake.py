@@ -42,6 +42,7 @@ from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
     BrokerUnreachableError,
     OptionError,
+    TlsError,
 )
 from pyspark_kafka_direct.options.security_settings import TlsSettings
 
@@ -360,10 +361,74 @@ def test_less_than_a_second_is_enough(serve_tls: Callable[..., int]) -> None:
     connect(settings, seconds=0.99).close()
 
 
+REASONS = {
+    (9,): "is not valid yet",
+    (10,): "has expired",
+    (2, 18, 19, 20, 21): "not signed by a CA this system trusts (detail)",
+    (26,): "is not a server certificate",
+    (62, 64): "is not valid for 'broker' (detail)",
+    (66, 67, 68): "is too weak (detail); create one with",
+}
+"""The messages about the broker's certificate, by OpenSSL's codes."""
+
+
+def test_the_reasons_to_reject_a_certificate() -> None:
+    for code in range(100):
+        error = ssl.SSLCertVerificationError()
+        error.verify_code, error.verify_message = code, "detail"
+        found = explain_tls_failure(error, settings_for(1), "broker", "broker:1")
+        expected = next((text for codes, text in REASONS.items() if code in codes), "cannot be verified: detail.")
+        assert type(found) is TlsError
+        assert expected in found.message, code
+
+
+NEEDS_CERTIFICATE, REJECTS_CERTIFICATE = "probably requires a client certificate", "rejected this client's certificate"
+NO_TLS, NO_COMMON_VERSION = "The listener does not use TLS (", "no TLS version or cipher suite in common"
+OTHER = "TLS failed: "
+
+
 @pytest.mark.parametrize(
-    ("code", "text"), [(66, "is too weak (detail); create one with"), (1, "cannot be verified: detail.")]
+    ("reason", "without_certificate", "with_certificate"),
+    [
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", NEEDS_CERTIFICATE, OTHER),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", NEEDS_CERTIFICATE, NO_COMMON_VERSION),
+        ("SSLV3_ALERT_BAD_CERTIFICATE", NEEDS_CERTIFICATE, REJECTS_CERTIFICATE),
+        ("SSLV3_ALERT_CERTIFICATE_EXPIRED", REJECTS_CERTIFICATE, REJECTS_CERTIFICATE),
+        ("SSLV3_ALERT_CERTIFICATE_REVOKED", REJECTS_CERTIFICATE, REJECTS_CERTIFICATE),
+        ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", REJECTS_CERTIFICATE, REJECTS_CERTIFICATE),
+        ("SSLV3_ALERT_UNSUPPORTED_CERTIFICATE", REJECTS_CERTIFICATE, REJECTS_CERTIFICATE),
+        ("TLSV1_ALERT_UNKNOWN_CA", REJECTS_CERTIFICATE, REJECTS_CERTIFICATE),
+        ("TLSV1_ALERT_ACCESS_DENIED", REJECTS_CERTIFICATE, REJECTS_CERTIFICATE),
+        ("TLSV1_ALERT_DECRYPT_ERROR", REJECTS_CERTIFICATE, REJECTS_CERTIFICATE),
+        ("TLSV1_ALERT_PROTOCOL_VERSION", NO_COMMON_VERSION, NO_COMMON_VERSION),
+        ("TLSV1_ALERT_INSUFFICIENT_SECURITY", NO_COMMON_VERSION, NO_COMMON_VERSION),
+        ("UNSUPPORTED_PROTOCOL", NO_COMMON_VERSION, NO_COMMON_VERSION),
+        ("NO_CIPHERS_AVAILABLE", NO_COMMON_VERSION, NO_COMMON_VERSION),
+        ("WRONG_VERSION_NUMBER", NO_TLS, NO_TLS),
+        ("HTTP_REQUEST", NO_TLS, NO_TLS),
+        ("UNKNOWN_PROTOCOL", NO_TLS, NO_TLS),
+        ("RECORD_LAYER_FAILURE", NO_TLS, NO_TLS),
+        ("PACKET_LENGTH_TOO_LONG", NO_TLS, NO_TLS),
+        ("TLSV1_ALERT_INTERNAL_ERROR", OTHER, OTHER),
+        ("TLSV1_ALERT_RECORD_OVERFLOW", OTHER, OTHER),
+        ("UNEXPECTED_EOF_WHILE_READING", "The broker closed the connection", "The broker closed the connection"),
+        ("Closed before TLS handshake with data in recv buffer.", "The broker closed", "The broker closed"),
+        ("", "it requires a client certificate", "it rejects this client's certificate"),
+    ],
 )
-def test_other_reasons_to_reject_a_certificate(code: int, text: str) -> None:
-    error = ssl.SSLCertVerificationError()
-    error.verify_code, error.verify_message = code, "detail"
-    assert text in explain_tls_failure(error, settings_for(1), "broker", "broker:1").message
+def test_what_the_failures_of_a_handshake_mean(reason: str, without_certificate: str, with_certificate: str) -> None:
+    error = ssl.SSLError(1, "a failure")
+    error.reason = reason
+    chain = {"ssl_keystore_certificate_chain": CLIENT.pem, "ssl_keystore_key": CLIENT.key_pem()}
+    for settings, expected in ((settings_for(1), without_certificate), (settings_for(1, **chain), with_certificate)):
+        found = explain_tls_failure(error, settings, "broker", "broker:1")
+        assert expected in found.message
+        assert isinstance(found, BrokerUnreachableError) is ("closed the connection" in found.message)
+
+
+@pytest.mark.parametrize("kind", [ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, ConnectionResetError])
+def test_a_connection_that_merely_ended_may_be_retried(kind: type[OSError]) -> None:
+    error = kind(8, "a failure")
+    if isinstance(error, ssl.SSLError):
+        error.reason = "ANY_REASON"
+    assert isinstance(explain_tls_failure(error, settings_for(1), "broker", "broker:1"), BrokerUnreachableError)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.deadline import Deadline
@@ -22,12 +22,18 @@ if TYPE_CHECKING:
 
 SECONDS = 120.0
 NOW = 1_000_000.0
+SECRET = "a secret of 64 characters or more, as the longest algorithm of them needs it"
 RSA_KEY = rsa.generate_private_key(65537, 2048)
 KEYS: dict[str, Any] = {
     "RS256": RSA_KEY,
     "PS256": RSA_KEY,
     "ES256": ec.generate_private_key(ec.SECP256R1()),
-    "HS256": "a secret of 32 characters or more",
+    "ES384": ec.generate_private_key(ec.SECP384R1()),
+    "ES512": ec.generate_private_key(ec.SECP521R1()),
+    "EdDSA": ed25519.Ed25519PrivateKey.generate(),
+    "HS256": SECRET,
+    "HS384": SECRET,
+    "HS512": SECRET,
     "none": None,
 }
 
@@ -85,7 +91,7 @@ def test_a_missing_file_and_other_content(path: Path, login: Login) -> None:
     assert "is larger than 1 MiB" in login.error()
 
 
-@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+@pytest.mark.parametrize("algorithm", KEYS)
 def test_a_token_that_is_being_written_is_not_used(
     path: Path, login: Login, algorithm: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -100,6 +106,9 @@ def test_a_token_that_is_being_written_is_not_used(
     assert first[:10] not in warning
     path.write_text(second)
     assert login() == second
+    path.write_text(first[:-1])
+    assert login() == second
+    assert len(caplog.messages) == 2, "each time that the file is damaged has a warning"
 
 
 def test_the_last_token_is_used_until_it_expires(path: Path, login: Login) -> None:

@@ -129,6 +129,19 @@ def test_a_broker_that_responds_with_an_error_is_no_witness() -> None:
             Witnesses(client).request_reports([TOPIC], (), client.deadline())
 
 
+@pytest.mark.parametrize("api", ["ApiVersions", "Metadata"])
+def test_a_server_that_is_no_broker_neither_counts_nor_blocks(api: str) -> None:
+    with cluster_of() as cluster:
+        client = cluster.client()
+        client.refresh_brokers()
+        cluster.pool.clear()
+        requests_before = 2 if api == "ApiVersions" else 1  # to broker 1
+        cluster.fault(api, "garble_response", number=requests_before)
+        reports, unresolved = Witnesses(client).request_reports([TOPIC], (), client.deadline())
+        assert {each.node_id for each in reports[TOPIC]} == {1, 3}
+        assert unresolved == {}
+
+
 def test_the_id_of_a_recreated_topic_is_reported() -> None:
     with cluster_of() as cluster:
         client, planned_id = cluster.client(), cluster.topic_id(TOPIC)

@@ -44,8 +44,7 @@ def test_flags_equal_kafka_python(code: ErrorCode) -> None:
     kafka_python_error = kafka_python_errors()[code]
     info = error_code_info(code)
     assert info.refresh_metadata == kafka_python_error.invalid_metadata, kafka_python_error
-    if code not in _JAVA_DIFFERS:
-        assert info.retriable == kafka_python_error.retriable, kafka_python_error
+    assert info.retriable == (kafka_python_error.retriable != (code in _JAVA_DIFFERS)), kafka_python_error
 
 
 def test_flags_of_codes_that_kafka_python_lacks() -> None:
