@@ -171,7 +171,7 @@ def test_a_value(avro_type: Any, data_type: pa.DataType, value: Any, datum: byte
         ({"type": "fixed", "name": "F", "size": 1}, "\xff", b"\xff"),
         ({"type": "enum", "name": "E", "symbols": ["B", "A"]}, "A", b"\2"),
         ({"type": "array", "items": "int"}, [1, 2], b"\4\2\4\0"),
-        ({"type": "map", "values": "boolean"}, {"a": True}, b"\2\2a\1\0"),
+        ({"type": "map", "values": "boolean"}, {"a": True, "b": False}, b"\4\2a\1\2b\0\0"),
         ({"type": "record", "name": "S", "fields": [field("int"), field("int", "w", default=3)]}, {"v": 1}, b"\2\6"),
     ],
 )

@@ -280,6 +280,18 @@ def test_members_that_are_not_wanted_are_skipped() -> None:
     assert decoded.values.to_pylist() == [{"d": {"member1": None}}, {"d": {"member1": 5}}]
 
 
+def test_all_fields_of_records_that_are_not_wanted_are_skipped() -> None:
+    outer = record(("first", POINT), ("n", "int"), name="Q")
+    schema = record(
+        ("q", outer), ("p", "P"), ("o", ["string", "P"]), ("l", {"type": "array", "items": "P"}), ("a", "int")
+    )
+    point = {"x": 1, "y": 300}
+    rows = [{"q": {"first": point, "n": 5}, "p": point, "o": other, "l": [point] * 2, "a": 7} for other in (point, "x")]
+    decoded = decode(schema, [encode(schema, row) for row in rows], fields=pa.schema({"a": pa.int32()}))
+    assert malformed(decoded) == [None, None]
+    assert decoded.values.to_pylist() == [{"a": 7}] * 2
+
+
 def test_a_wanted_field_that_the_schema_lacks_is_null() -> None:
     schema = record(("a", "int"))
     check_wanted(parse(schema), fields := pa.schema({"b": pa.string(), "a": pa.int64()}))

@@ -169,6 +169,7 @@ def test_references_to_ids_and_places_in_lists() -> None:
 
 def test_names_are_quoted_and_properties_that_are_forbidden_are_left_out() -> None:
     assert ddl(an_object(**{"a b": INTEGER, "c`d": STRING, "no": False})) == "struct<`a b`: bigint,`c``d`: string>"
+    assert ddl({"allOf": [an_object(a=INTEGER, no=INTEGER), an_object(no=False)]}) == "struct<`a`: bigint>"
 
 
 @pytest.mark.parametrize(

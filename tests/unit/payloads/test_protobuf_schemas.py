@@ -104,6 +104,8 @@ def test_message_indexes_of_descriptors_count_each_nested_type_as_confluents_ser
 def test_message_indexes_of_names_that_begin_with_another_one() -> None:
     text = 'syntax = "proto3"; message A { message B { } message BC { message D { } } } message AB { message C { } }'
     schema = parse_protobuf_schema(text)
+    with pytest.raises(ProtobufSchemaError, match=r"no message type B; it has A, AB$"):
+        schema.message("B")
     for name, indexes in {
         "A": (0,),
         "A.B": (0, 0),

@@ -132,6 +132,7 @@ def test_duplicate_columns_are_rejected() -> None:
     assert error_message(StructType(fields), "t").startswith(
         "Columns of the same name: id. Spark cannot pass them to Python"
     )
+    assert error_message(StructType([fields[1], fields[0], fields[2]]), "t").startswith("Columns of the same name: id.")
     assert resolve_write_schema(StructType(fields[1:]), "t") == WriteSchema(value=0)
 
 
