@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.simulation.planting import BugsOf, Patch
+from tests.simulation.planting import BugsOf, Patch, does_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,6 +153,17 @@ def _next_epoch_does_not_add_partitions() -> Sequence[Patch]:
     return [Patch(BatchProducer, "begin_transaction", begin)]
 
 
+def _content_of_the_last_batch_is_not_compared() -> Sequence[Patch]:
+    from dataclasses import replace
+
+    from pyspark_kafka_direct.planning import commit_decision
+
+    def decide(original: Any) -> Any:
+        return lambda state, attempt, token: original(replace(state, digest=attempt.digest), attempt, token)
+
+    return [Patch(commit_decision, "_decide_replay", decide)]
+
+
 def _later_epochs_are_not_waited_for() -> Sequence[Patch]:
     from pyspark_kafka_direct.log.log_state import LogState
     from pyspark_kafka_direct.planning.data_loss import is_other_topic
@@ -186,9 +197,42 @@ def _truncations_are_reported_again() -> Sequence[Patch]:
     return [Patch(LogWorker, "_resume_after_truncation", resume), Patch(LogWorker, "_fetch_end_offsets", fetch)]
 
 
+def _moves_back_are_not_reported() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.continuous_task import DataLossHandler, Losses
+
+    def take(original: Any) -> Any:
+        def take_losses(self: Any) -> Losses:
+            losses: Losses = original(self)
+            losses.reset_positions.clear()
+            return losses
+
+        return take_losses
+
+    return [Patch(DataLossHandler, "take_losses", take)]
+
+
+def _ids_of_recreated_topics_are_ignored() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.kafka_writer import ExactlyOnceKafkaWriter
+
+    def end(original: Any) -> Any:
+        def end_epoch(self: Any, epoch: int, positions: Any, recreated_topic_ids: Any = None) -> None:
+            original(self, epoch, positions, {tp: self._topic_ids.get(tp) for tp in recreated_topic_ids or ()})
+
+        return end_epoch
+
+    return [Patch(ExactlyOnceKafkaWriter, "end_epoch", end)]
+
+
+def _replaced_drivers_write() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.fencing_log import FencingLog
+
+    return [Patch(FencingLog, "check_newest", does_nothing)]
+
+
 _connections = BugsOf("connections", _PREFIX)
 _producers = BugsOf("producers", _PREFIX)
 _shared_log = BugsOf("shared_log", _PREFIX)
+_continuous = BugsOf("continuous", _PREFIX)
 
 BUGS: Final = (
     _connections(
@@ -234,6 +278,11 @@ BUGS: Final = (
         "Below transaction.version 2, partitions are not added to a transaction after the epoch was incremented.",
         _next_epoch_does_not_add_partitions,
     ),
+    BugsOf("exactly_once", _PREFIX)(
+        "other content",
+        "A batch with the last id, but other content, is skipped.",
+        _content_of_the_last_batch_is_not_compared,
+    ),
     _shared_log(
         "wait_for of a later epoch",
         "wait_for returns for a record of a later leader epoch that was not read.",
@@ -242,4 +291,13 @@ BUGS: Final = (
     _shared_log(
         "truncation twice", "After a truncation a later read fails for it again.", _truncations_are_reported_again
     ),
+    _continuous(
+        "move back", "A position that moves back after a loss is not reported as such.", _moves_back_are_not_reported
+    ),
+    _continuous(
+        "old topic id",
+        "Offsets of a recreated topic are committed with the old topic id.",
+        _ids_of_recreated_topics_are_ignored,
+    ),
+    _continuous("replaced driver", "A replaced driver still writes to the logs.", _replaced_drivers_write),
 )

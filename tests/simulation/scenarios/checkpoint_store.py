@@ -50,6 +50,8 @@ class CheckpointStore:
         self._consecutive_commits = 0  # of this process
         self._late_commits: set[str] = set()  # of purged epochs, by drivers that were suspended
         self._superseded: dict[str, str] = {}  # files of other drivers, by the process that has met them
+        self._controllers: list[str] = []  # the processes that have written to the fencing log, the newest last
+        self._files_since_fenced: list[str] = []  # processes that were fenced, with a file since then
         self.operations = 0
         self.outage_until = 0.0
         self.faults = dict(faults)  # by the number of the operation
@@ -85,9 +87,14 @@ class CheckpointStore:
                 f"a driver continues although another one has planned an epoch: {process} writes {name} after "
                 f"{self._superseded[process]} existed"
             )
-        if folder == FENCING_LOG_FOLDER and self.committed() is not None:
-            self.fencers.add(process)
-        elif folder == "offsets":
+        if folder == FENCING_LOG_FOLDER:
+            self._controllers.append(process)
+            self._files_since_fenced.clear()
+            if self.committed() is not None:
+                self.fencers.add(process)
+        else:
+            self._check_control(name, process)
+        if folder == "offsets":
             self._check_planned(int(number), text, process)
         elif folder == "commits":
             self._check_committed(int(number), process)
@@ -103,6 +110,14 @@ class CheckpointStore:
                 self.notes.append(f"a planned batch is deleted: {process} deletes offsets/{number}")
         elif folder == "commits" and int(number) == max([int(number), *self.epochs("commits")]):
             raise ViolationError(f"the newest commit is deleted: {process} deletes {name}")
+
+    def _check_control(self, name: str, process: str) -> None:
+        """Check that a driver that another one has fenced ends: it may have read the fencing log just before."""
+        if process not in self._controllers[:-1] or process == self._controllers[-1]:
+            return
+        if process in self._files_since_fenced:
+            self.notes.append(f"a replaced driver still writes: {process} writes {name} after {self._controllers[-1]}")
+        self._files_since_fenced.append(process)
 
     def _check_planned(self, epoch: int, text: str, process: str) -> None:
         offsets = parse_offsets(text)

@@ -7,6 +7,7 @@ stopped, everything must be copied, and the output is compared with what happene
 from __future__ import annotations
 
 import json
+import logging
 import math
 from functools import partial
 from typing import TYPE_CHECKING
@@ -72,6 +73,7 @@ SHRINKABLE = {
     "appends": (),
     "late": (),
 }
+_log = logging.getLogger("pyspark_kafka_direct")
 _PREFIXES = ("p", "q")
 _LIVENESS_SECONDS = 400.0  # after the faults have stopped
 _STOP_SECONDS = 15.0
@@ -83,10 +85,27 @@ _MAX_DRIVERS = 60
 def run(world: World, plan: Plan) -> None:
     history = QueryHistory(world, plan)
     HISTORIES[history.name] = history
+    rejections = _RejectedReports()
+    _log.addHandler(rejections)
     try:
         history.run()
     finally:
+        _log.removeHandler(rejections)
         del HISTORIES[history.name]
+    if rejections.messages:
+        raise ViolationError(f"a task's report was rejected: {rejections.messages[0]}")
+
+
+class _RejectedReports(logging.Handler):
+    """Collects the warnings that a driver has rejected a report: the next run hides what was wrong with it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "do not add up" in (message := record.getMessage()):
+            self.messages.append(message)
 
 
 class QueryHistory:
@@ -481,7 +500,7 @@ class QueryHistory:
                     raise ViolationError(f"a hanging transaction blocks readers of the partition {topic}-{index}")
         for prefix in _PREFIXES:
             for (topic, _), each in GroupCoordinator.of(self._cluster).committed(f"{prefix}.cont").items():
-                self._check_topic_id(topic, json.loads(each.metadata)["topic"])
+                self._check_topic_id(topic, json.loads(each.metadata)["topic"], is_current=prefix == self._prefix)
 
         if self._parameters["guarantee"] == "exactly-once" and not self._parameters["micro_batches"]:
             self._check_group(GroupCoordinator.of(self._cluster).committed(f"{self._prefix}.cont"))
@@ -496,8 +515,10 @@ class QueryHistory:
             if committed is None or committed.offset < offset:
                 raise ViolationError(f"the epochs end at {offset} of {topic}-{partition}, and committed is {committed}")
 
-    def _check_topic_id(self, topic: str, committed: str | None) -> None:
-        """Check that a transaction has committed the id of its topic, if there was only one."""
+    def _check_topic_id(self, topic: str, committed: str | None, *, is_current: bool) -> None:
+        """Check that the last transaction has committed the id of its topic."""
         found = self._cluster.topics.get(topic)
-        if found is not None and found.generation == 1 and committed not in (None, found.topic_id.hex):
+        # When all faults were over, records were appended to each partition of the newest topic.
+        is_last = is_current and self._checker.steady_at < math.inf and topic in self._topics()
+        if found is not None and (found.generation == 1 or is_last) and committed not in (None, found.topic_id.hex):
             raise ViolationError(f"a transaction has committed the topic id {committed} for {topic}: {found.topic_id}")

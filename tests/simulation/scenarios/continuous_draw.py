@@ -140,6 +140,12 @@ def draw(rng: random.Random, size: Size) -> Plan:
     if guarantee == "exactly-once" and not long and rng.random() < 0.25:
         seconds = _CHANGE_SECONDS
         events += _draw_crash_in_a_change(rng, parameters)
+    if guarantee == "exactly-once" and not shares_checkpoint and not long and rng.random() < 0.15:
+        # Tasks notice that, and continue with the id of the new topic.
+        parameters |= {"fail_on_data_loss": False, "selections": [list(partitions)]}
+        topic = rng.choice(tuple(partitions))
+        recreated = {"topic": topic, "partitions": partitions[topic], "seconds": 0.0}
+        events += (Event("recreate_topic", round(seconds * (0.5 + 0.5 * rng.random()), 3), args=recreated),)
     if is_unclean:
         events += tuple(_draw_unclean_elections(rng, partitions, seconds, scale))
     expansions = [each for each in events if each.kind == "expand_topic"][_MAX_EXPANSIONS:]

@@ -114,6 +114,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     count, occurrences = (rng.randint(20, 60), batches) if long else (rng.choice((0, 1, 2, 3)), 3)
     events += tuple(draw_spread_faults(rng, apis, count=count, occurrences=occurrences))
     events += _draw_process_events(rng, apis, requests, long)
+    parameters["restores_checkpoint"] = rng.random() < 0.3  # after all batches, by one with another last batch
     return Plan(NAME, parameters, events, quiet_after=seconds)
 
 
@@ -139,6 +140,9 @@ def run(world: World, plan: Plan) -> None:
     world.run([watch])
     world.run([task for query in queries for task in query.tasks])  # of drivers that were replaced, too
     environment.raise_errors()
+    if parameters.get("restores_checkpoint"):
+        world.run([query.start_restored() for query in queries if query.rejection is None and query.batches])
+        environment.raise_errors()
     world.run_for(20.0)
     _check_rows(environment, queries)
     _check_nothing_hangs(environment)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.drawing import WITHOUT_REUSE, draw_cluster, draw_events, draw_log
+from tests.simulation.drawing import MAX_REPEATS, WITHOUT_REUSE, draw_cluster, draw_events, draw_log
 from tests.simulation.environment import Environment
 from tests.simulation.history import Event, Plan
 from tests.simulation.scenarios.shared_log_checks import TopicTruth
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 NAME = "shared_log"
 SHRINKABLE = {"steps": 1, "log": (), "append_list": (), "members": (), "kills": ()}
 _TOPIC = "settings"
+_WAITING = "delayed"  # the role of a log whose reads are delayed
 _DISRUPTIONS = ("truncated", "truncated", "deposed leader", "recreated")
 _LATE_SECONDS = 100.0  # after which no late request arrives, and no transaction is open
 _STEPS = ("send", "send", "send", "read_to_end", "read_to_end", "read_to_end", "wait_for", "flush")
@@ -60,6 +61,9 @@ def draw(rng: random.Random, size: Size) -> Plan:
         events, appends = (*events, *changes), appends + [{**each, "keys": keys} for each in more]
         if disruption == "truncated" and rng.random() < 0.4:
             events = (*changes, _let_tables_wait_while_they_reload(rng, members, changes))
+        elif disruption == "truncated" and rng.random() < 0.5:
+            members = [members[0], dict(members[-1])]
+            events = (*changes, _let_a_log_wait_for_records_of_another(rng, members, changes))
     parameters = {
         **cluster,
         "partitions": partitions,
@@ -85,7 +89,7 @@ def run(world: World, plan: Plan) -> None:
         world.at(environment.started_at + batch["at"], append, _TOPIC, partitions, [batch])
     members = _Members(environment)
     for number, values in enumerate(parameters["members"]):
-        members.start(f"member-{number}", values)
+        members.start(f"{values.get('role', 'member')}-{number}", values)
     for kill in parameters["kills"]:
         world.at(environment.started_at + kill["at"], members.kill, kill["member"])
     world.run(members.tasks)
@@ -149,6 +153,36 @@ def _let_tables_wait_while_they_reload(
     return Event("pause_broker", at=round(truncated_at + 0.3 * rng.random(), 3), args=pause)
 
 
+def _let_a_log_wait_for_records_of_another(
+    rng: random.Random, members: Sequence[dict[str, Any]], changes: Sequence[Event]
+) -> Event:
+    """Let a log wait for records of another one that are written before it notices that its topic was truncated.
+
+    Return the event that delays what the log reads.
+    """
+    truncated_at = changes[-1].at
+    assert truncated_at is not None
+    step = {"records": 3, "keys": 3, "tombstones": False, "timeout": 10.0, "again": False, "as_future": True}
+    for member, kind, role in zip(members, ("send", "wait_for"), ("member", _WAITING), strict=True):
+        member |= {"at": 0.0, "table": False, "reread": False, "fails_at": None, "stop_at": None, "linger": 0.0}
+        first = truncated_at + 0.3 * rng.random()
+        member["role"] = role
+        member["threads"] = [
+            [
+                {
+                    **step,
+                    "kind": kind,
+                    "pause": round(first if number == 0 else 0.2 * rng.random(), 3),
+                    "of_others": True,
+                }
+                for number in range(6)
+            ]
+            for _ in range(2)
+        ]
+    delay = {"api": f"{_WAITING}:Fetch", "occurrence": 0, "repeats": MAX_REPEATS, "seconds": rng.choice((0.3, 1.0))}
+    return Event("delay_response", args=delay)
+
+
 def _draw_member(rng: random.Random, seconds: float, steps: int) -> dict[str, Any]:
     return {
         "at": round(rng.choice((0.0, 0.3)) * rng.random() * seconds, 3),
@@ -177,6 +211,7 @@ def _draw_step(rng: random.Random, pause: float) -> dict[str, Any]:
         "keys": rng.choice((1, 3)),
         "tombstones": rng.random() < 0.15,
         "timeout": rng.choice((0.1, 2.0, 10.0)),
+        "of_others": rng.random() < 0.4,  # wait_for may wait for a record of another process
         "again": rng.random() < 0.2,  # the callback of a read to the end starts another one
         "as_future": rng.random() < 0.3,
     }

@@ -225,6 +225,7 @@ class View:
         self.reset_at = self.opened_at
         self.resets = 0
         self._truncated: set[int] = set()  # partitions whose truncation was reported
+        self._truncated_at: dict[int, float] = {}  # when that was, by partition
         self._next: dict[int, int] = {}
         self._all: dict[tuple[int, int, bytes | None], None] = {}
         self._changes: dict[bytes, list[bytes]] = {}  # the values of a table that were reported, by key
@@ -259,10 +260,19 @@ class View:
             return
         assert error.partition is not None
         self._truncated.add(error.partition)
+        self._truncated_at[error.partition] = self.truth.now
         first = 0 if error.truncated_to is None else error.truncated_to
         self._next[error.partition] = first
         kept = self.delivered.get(error.partition, {})
         self.delivered[error.partition] = {offset: value for offset, value in kept.items() if offset < first}
+
+    def is_reported(self, error: TruncatedError, since: float) -> bool:
+        """Return whether the only truncation of a partition was reported before a time; no broker has the old log."""
+        reported_at = self._truncated_at.get(-1 if error.partition is None else error.partition, _FAR)
+        if reported_at >= since or not self.truth.detects_truncations or self.truth.was_recreated:
+            return False
+        truth = self.truth.environment.oracle.truth((self.truth.topic, error.partition or 0))
+        return len(truth.epochs) == 2 and truth.served_until(truth.epochs[-1].epoch) < reported_at
 
     def check_complete(self, visible: VisibleEnds) -> None:
         """Check that everything that was visible before a read to the end has been delivered."""

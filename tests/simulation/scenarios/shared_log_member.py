@@ -275,6 +275,7 @@ class LogMember:
             key = b"s%d" % (number % step["keys"])
             value = None if step["tombstones"] and number == 0 else b"%s-%d" % (self.name.encode(), self._sent_count)
             send = _Send(self, Sent(key, value))
+            self._writers.sends.append(send)
             if step["as_future"] or self._table is not None:
                 assert value is None or self._table is None or key
                 if self._table is not None:
@@ -340,7 +341,8 @@ class LogMember:
             future.result(step["timeout"])
 
     def _wait_for(self, step: Mapping[str, Any]) -> None:
-        done = [each for each in self._sends if each.metadata is not None]
+        sends = self._writers.sends if step.get("of_others") else self._sends
+        done = [each for each in sends if each.metadata is not None]
         if not done:
             return
         send = done[-1]
@@ -370,7 +372,8 @@ class LogMember:
             )
         if self._table is None and not self._truth.was_recreated:
             for index, entry in self._truth.required(visible):
-                if entry.offset == metadata.offset and entry.offset not in self.view.delivered.get(index, {}):
+                delivered = self.view.delivered.get(index, {}).get(entry.offset, b"missing")
+                if entry.offset == metadata.offset and delivered != entry.value:
                     self.view.violations.append(
                         f"wait_for returned before offset {entry.offset} of partition {index} was delivered"
                     )
@@ -393,6 +396,8 @@ class LogMember:
             calls.append(error)
             if len(calls) > 1:
                 self._violations.append("a callback of read_to_end is called twice")
+            if isinstance(error, TruncatedError) and self.view.is_reported(error, visible.at):
+                self._violations.append(f"a read to the end fails for a truncation that was reported before: {error!r}")
             if error is None:
                 self._check_complete(visible)
                 self._check_current()

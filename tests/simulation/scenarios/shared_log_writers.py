@@ -121,6 +121,7 @@ class SingleWriters:
         self.environment = environment
         self.truth = truth
         self.claims: list[Claim] = []
+        self.sends: list[Any] = []  # of all logs
 
     def begin(self, name: str) -> Claim:
         claim = Claim(name, self.environment.world.now)
