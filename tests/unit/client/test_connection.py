@@ -304,6 +304,8 @@ def test_the_family_of_addresses(
         (b"SSH-2.0-OpenSSH_9.6\r\n", "is not a Kafka broker"),
         (b"220 mail.example.com ESMTP\r\n", "is not a Kafka broker"),
         (b"\x15\x03\x03\x00\x02\x02\x50", "set kafka.security.protocol to SSL or SASL_SSL"),
+        (b"\x16\x03\x01\x00\x04\x0e\x00\x00\x00", "set kafka.security.protocol to SSL or SASL_SSL"),
+        (b"\x17\x03\x03\x00\x02\x02\x50\x00", "declares a size of 386073344 bytes"),
         (struct.pack(">i", -1) + bytes(8), "declares a size of -1 bytes"),
         (struct.pack(">i", 3) + bytes(8), "declares a size of 3 bytes"),
         (struct.pack(">i", 2**31 - 1) + bytes(8), "declares a size of 2147483647 bytes"),

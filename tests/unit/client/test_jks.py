@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.jks_files import damaged, jks, key, protect, protected_key, trusted
@@ -194,6 +195,16 @@ def test_the_key_that_java_chooses_is_first(aliases: str, expected: str) -> None
         assert reader.open_keys(store, "pw")[0].alias == expected
 
 
+def test_java_prefers_an_ec_key_and_then_an_rsa_key() -> None:
+    rsa_key, other_key = rsa.generate_private_key(65537, 2048), ed25519.Ed25519PrivateKey.generate()
+    ec_entry = key("two", "pw", CLIENT)
+    rsa_entries = {name: protected_key(name, protect(der(rsa_key), "pw"), CLIENT) for name in ("one", "two")}
+    other_entry = protected_key("one", protect(der(other_key), "pw"), CLIENT)
+    for entries in ((rsa_entries["one"], ec_entry), (other_entry, ec_entry), (other_entry, rsa_entries["two"])):
+        opened = reader.open_keys(reader.read_jks(jks("pw", *entries), "pw"), "pw")
+        assert [each.alias for each in opened] == ["two", "one"]
+
+
 # Other types
 
 
@@ -281,6 +292,10 @@ def _huge_key(size: int) -> bytes:
 
 
 def pkcs8(certified: CertifiedKey) -> Any:
+    return der(certified.key)
+
+
+def der(private_key: Any) -> Any:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    return certified.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    return private_key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())

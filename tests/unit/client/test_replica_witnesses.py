@@ -103,6 +103,20 @@ def test_a_replica_that_knows_another_topic_has_to_be_asked_again() -> None:
         assert ask(client, witnesses, topic_id) == ({1, 2, 3}, False)
 
 
+def test_a_replica_without_topic_ids_reports_the_leader() -> None:
+    """It may be a broker before Kafka 2.8, during an upgrade."""
+    with cluster_of() as cluster:
+        client, topic_id = cluster.client(), cluster.topic_id(TOPIC)
+        client.topics([TOPIC])
+
+        def without_id(broker: int, values: dict[str, Any]) -> dict[str, Any]:
+            topics = [{**topic, "topic_id": UUID(int=0)} for topic in values["topics"]]
+            return {**values, "topics": topics} if broker == 2 else values
+
+        cluster.change("Metadata", without_id)
+        assert ask(client, client.replica_witnesses(), topic_id) == ({1, 2, 3}, True)
+
+
 def test_a_replica_that_reports_an_error_of_the_topic_has_to_be_asked_again() -> None:
     with cluster_of() as cluster:
         client, topic_id = cluster.client(), cluster.topic_id(TOPIC)

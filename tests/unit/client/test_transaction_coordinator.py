@@ -10,6 +10,7 @@ from tests.simulation.cluster.transactions import EXHAUSTED_EPOCH
 from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
+from pyspark_kafka_direct.client.producer_ids import request_producer_id
 from pyspark_kafka_direct.client.transaction_coordinator import (
     TransactionCoordinatorClient,
     check_supports_transactions,
@@ -25,7 +26,7 @@ from pyspark_kafka_direct.errors import (
     UnsupportedBrokerError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_for
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
@@ -249,6 +250,20 @@ def test_the_epoch_is_incremented_for_the_producer_only() -> None:
             transaction.end()
         with pytest.raises(ProducerFencedError):
             transaction.coordinator.increment_epoch(transaction.producer._replace(epoch=7), 60_000)
+
+
+def test_only_a_missing_permission_on_the_cluster_has_the_advice_for_idempotent_writes() -> None:
+    with UnitCluster({}) as cluster:
+        client = cluster.client()
+        for code in set(ErrorCode) - {ErrorCode.NONE}:
+            cluster.fault("InitProducerId", "error", code=code)
+            if error_code_info(code).retriable:
+                request_producer_id(client, client.deadline())
+                continue
+            with pytest.raises(KafkaDirectError, match=code.name) as caught:
+                request_producer_id(client, client.deadline())
+            is_denied = code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            assert ("grant the principal IDEMPOTENT_WRITE" in str(caught.value)) is is_denied
 
 
 # AddPartitionsToTxn.
