@@ -229,9 +229,10 @@ def test_a_cancelled_connect_is_no_failure_of_the_broker(pool: Pool) -> None:
     cancellation = Cancellation(pool.cluster.process)
     pool.cluster.after(1, cancellation.set)
     pool.cluster.every("ApiVersions", "stall_response")
-    deadline = replace(pool.deadline(), cancellation=cancellation)
+    deadline, began = replace(pool.deadline(), cancellation=cancellation), pool.cluster.now
     with pytest.raises(BrokerTimeoutError):
         pool.pool.acquire(pool.settings, "broker-1", 9092, deadline)
+    assert pool.cluster.now - began < 1.5
     assert pool.failed_at() == 0.0
     cancellation.close()
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import threading
+from typing import TYPE_CHECKING
 
-from pyspark_kafka_direct.client.system import SYSTEM
+import pytest
+from tests.simulation.unit_cluster import UnitCluster
+
 from pyspark_kafka_direct.continuous.continuous_epochs import EpochResult
 from pyspark_kafka_direct.continuous.query_state import QueryInfo, QueryState, epoch_progress
 from pyspark_kafka_direct.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -57,13 +62,34 @@ def test_a_report_has_the_fields_of_spark() -> None:
     }
 
 
-def test_threads_that_wait_see_new_offsets() -> None:
-    state = QueryState(QueryInfo(id="q", run_id="r", name=None, source="", sink=""), 1, SYSTEM)
-    found: list[bool] = []
-    waiting = threading.Thread(target=lambda: found.append(state.wait(lambda: state.offsets == {T0: 7}, 120)))
-    waiting.start()
-    state.set_offsets({T0: 7})
-    waiting.join(120)
-    assert found == [True]
-    state.wait_for_stop(0.0)
-    assert not state.stopping
+@pytest.mark.parametrize(
+    ("change", "is_seen"),
+    [
+        (lambda state: state.set_offsets({T0: 7}), lambda state: state.offsets == {T0: 7}),
+        (lambda state: state.add_progress({}, {T0: 7}), lambda state: state.offsets == {T0: 7}),
+        (lambda state: state.stop(), lambda state: state.stopping),
+        (lambda state: state.end(None), lambda state: state.ended),
+    ],
+    ids=["offsets", "progress", "stop", "end"],
+)
+def test_all_threads_that_wait_see_a_change_at_once(
+    change: Callable[[QueryState], None], is_seen: Callable[[QueryState], bool]
+) -> None:
+    with UnitCluster({}) as cluster:
+        state = QueryState(QueryInfo(id="q", run_id="r", name=None, source="", sink=""), 1, cluster.process)
+        seen_at: list[float] = []
+
+        def wait() -> None:
+            assert state.wait(lambda: is_seen(state), 100)
+            seen_at.append(cluster.now)
+
+        for _ in range(2):
+            cluster.process.spawn("wait", wait)
+        cluster.sleep(5)
+        state.wait_for_stop(0.0)
+        assert not state.stopping
+        assert seen_at == []
+        changed_at = cluster.now
+        change(state)
+        cluster.sleep(1)
+        assert seen_at == [pytest.approx(changed_at, abs=0.1)] * 2

@@ -270,7 +270,9 @@ class TestSync:
         cluster.process.spawn("sync", lambda: queue.commit_sync(ranges(b=7)))
         cluster.sleep(0.5)
         assert not queue.flush(0.5), "it is in flight, on another thread"
+        began = cluster.now
         assert queue.flush(10)
+        assert cluster.now - began < 1.5
         assert (cluster.commits, callback.calls) == ([{A: 5, B: 7}], [({A: 5, B: 7}, None)])
 
 

@@ -347,6 +347,19 @@ def test_records_that_close_failed_are_not_sent(cluster: ProducerCluster) -> Non
     assert cluster.log(PARTITION).end <= 2
 
 
+def test_the_thread_ends_at_once_after_a_close(cluster: ProducerCluster) -> None:
+    """Also if it waits for a response, or has nothing to do."""
+    busy, idle = cluster.async_producer(), cluster.async_producer()
+    idle.send("t", b"k", b"v").result(TIMEOUT)
+    cluster.delay_responses(20.0)
+    busy.send("t", b"k", b"v")
+    cluster.sleep(1)
+    busy.close(0.05)
+    idle.close_without_waiting()
+    cluster.sleep(0.1)
+    assert threads(cluster) == []
+
+
 def test_close_waits_for_sent_records(cluster: ProducerCluster) -> None:
     producer = cluster.async_producer()
     futures = [producer.send("t", b"k", b"v") for _ in range(100)]

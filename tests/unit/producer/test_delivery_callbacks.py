@@ -411,3 +411,32 @@ def test_old_evidence_that_a_topic_is_missing_does_not_count(cluster: ProducerCl
     producer.send("new", batch(), later)
     producer.flush()
     assert later.written == [(0, 10, 0, -1)]
+
+
+def test_each_time_that_a_topic_is_missing_is_confirmed_anew(cluster: ProducerCluster) -> None:
+    """Also after it was confirmed, and after the topic was found before that."""
+    producer = cluster.producer()
+    callbacks = [RecordingCallback() for _ in range(3)]
+    producer.send("new", batch(), callbacks[0])
+    producer.flush()
+    assert type(callbacks[0].error) is TopicNotFoundError
+    for partition, callback in enumerate(callbacks[1:]):
+        cluster.sleep(3_600)
+        if partition:
+            cluster.event("delete_topic", topic="new")
+        cluster.after(2, lambda: cluster.event("create_topic", topic="new", partitions=2))
+        producer.send("new", batch(partition), callback)
+        producer.flush()
+        assert callback.written == [(0, 10, 0, -1)]
+
+
+def test_each_time_that_a_partition_is_missing_is_confirmed_anew(cluster: ProducerCluster) -> None:
+    producer = cluster.producer()
+    for partitions in (None, 8):
+        if partitions is not None:
+            cluster.sleep(3_600)
+            cluster.event("recreate_topic", topic="t", partitions=partitions)
+        cluster.after(2, lambda: cluster.event("expand_topic", topic="t"))
+        (callback,) = send(producer, 8)
+        producer.flush()
+        assert callback.written == [(0, 10, 0, -1)]
