@@ -269,9 +269,10 @@ def test_a_leader_in_the_response_needs_no_metadata_refresh(cluster: ProducerClu
     producer.flush()
     metadata_requests = cluster.sent("Metadata")
     cluster.elect(PARTITION, 2)
-    producer.send("t", batch())
+    for _ in range(3):
+        producer.send("t", batch())
     producer.flush()
-    assert [each.broker for each in cluster.produced] == [1, 1, 2]
+    assert [each.broker for each in cluster.produced] == [1, 1, 2, 2, 2]
     assert cluster.sent("Metadata") == metadata_requests
 
 
@@ -394,6 +395,22 @@ def test_a_producer_id_is_reused_for_the_same_cluster_only(cluster: ProducerClus
     idle = client.pool.idle_producers
     assert idle.acquire((client.settings, "another")) is None
     assert idle.acquire((client.settings, "simulated-cluster")) is not None
+
+
+def test_a_producer_id_is_released_once(cluster: ProducerCluster) -> None:
+    """Two producers with the same sequence numbers would lose records as duplicates."""
+    client = cluster.client()
+    first = cluster.producer(client=client)
+    first.send("t", batch())
+    first.flush()
+    for _ in range(2):
+        first.close()
+    for producer in [cluster.producer(client=client) for _ in range(2)]:
+        producer.send("t", batch())
+        producer.flush()
+    headers = [each.header(0) for each in cluster.produced]
+    assert len({(each.producer_id, each.base_sequence) for each in headers}) == 3
+    assert len({each.producer_id for each in headers}) == 2
 
 
 def test_a_producer_id_is_not_reused_for_more_and_more_partitions(

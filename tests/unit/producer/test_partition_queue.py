@@ -140,6 +140,19 @@ def test_the_outcome_of_any_queued_batch_may_be_unknown() -> None:
     assert queue.copy_may_exist(batches[0])
 
 
+def test_a_batch_of_an_earlier_epoch_that_was_dropped_is_rejected() -> None:
+    queue = partition()
+    queue.on_acknowledged(*send(queue))
+    first, second = send(queue, 2)
+    for batch in (first, second):
+        batch.outcome_unknown = True
+        queue.reenqueue(batch)
+    queue.drop(first)
+    assert queue.copy_may_exist(second)
+    queue.reset_producer_id(PartitionSequence(TWO, 0))
+    assert not queue.copy_may_exist(second)
+
+
 def test_another_producer_id_restarts_at_0_when_nothing_is_in_flight() -> None:
     queue = partition()
     queue.on_acknowledged(*send(queue))
