@@ -69,10 +69,11 @@ def test_a_wait_for_an_added_partition_finds_it(cluster: LogCluster, log: KafkaB
 
 
 def test_a_wait_for_a_partition_that_no_broker_knows_fails(cluster: LogCluster, log: KafkaBasedLog) -> None:
-    start = cluster.now
-    with pytest.raises(ValueError, match="settings-7 is not read by this log; it reads settings-0"):
-        log.wait_for({7: 2}, 60)
-    assert 5 <= cluster.now - start < 10
+    for _ in range(2):
+        start = cluster.now
+        with pytest.raises(ValueError, match="settings-7 is not read by this log; it reads settings-0"):
+            log.wait_for({7: 2}, 60)
+        assert 5 <= cluster.now - start < 10, "it may have been created since the last time"
 
 
 def test_a_read_waits_for_a_partition_that_has_records_of_the_log(cluster: LogCluster) -> None:
