@@ -246,6 +246,27 @@ def test_skipped_offsets_restart_the_poll_timeout(cluster: ConsumerCluster) -> N
     assert read.run(fail=False) == RECORDS[10:]
 
 
+def test_the_time_of_the_caller_does_not_count(cluster: ConsumerCluster) -> None:
+    append_records(cluster)
+    cluster.append(ONE, 10)
+    cluster.fault("Fetch", "lose_response", number=1)
+    parts = Read(cluster, poll_timeout=10, fetch_max_bytes=100).parts(until=30)
+    for first in (0, 10, 20):
+        assert next(parts) == list(range(first, first + 10))
+        cluster.sleep(60)
+    assert list(parts) == []
+
+
+def test_a_range_needs_no_connection_once_all_its_records_have_arrived(cluster: ConsumerCluster) -> None:
+    append_records(cluster)
+    parts = Read(cluster).parts(max_rows=10)
+    assert next(parts) == RECORDS[:10]
+    connects = cluster.network.connect_count
+    assert Read(cluster).run() == RECORDS
+    assert cluster.network.connect_count == connects
+    assert list(parts) == [RECORDS[10:]]
+
+
 def test_one_broker_that_lags_deletes_no_range() -> None:
     """Five responses of one broker did, within 1.5 s."""
     with ConsumerCluster(brokers=3, replication_factor=3) as cluster:

@@ -117,8 +117,13 @@ def test_a_failed_generation_without_a_plan_is_empty() -> None:
     assert state.find_ranges(3000) is None
 
 
-def test_a_generation_that_never_started_is_empty() -> None:
+@pytest.mark.parametrize("is_first_requested", [True, False])
+def test_a_generation_that_never_started_is_empty(is_first_requested: bool) -> None:
+    """Also if no ranges of an earlier batch were requested, before those of another one were."""
     state = started_state()
+    if not is_first_requested:
+        state.begin_generation(500)
+        state.end_generation()
     generate(state, 1000, 0, 5)
     state.begin_generation(3000)
     assert state.find_ranges(2000) == (), "requested by a window, before this batch"
