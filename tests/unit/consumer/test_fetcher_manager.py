@@ -146,6 +146,22 @@ def test_partitioned_leader_is_detected_by_the_metadata_refresh(has_reliable_epo
         assert cluster.now - now == pytest.approx(300, abs=2)  # metadata.max.age.ms
 
 
+def test_a_leader_is_found_after_a_metadata_refresh_has_failed() -> None:
+    versions = {"Fetch": 11}  # responses do not name the leader
+    settings = {"metadata_max_age_ms": 10_000}
+    with ConsumerCluster(newest_versions=versions, connection=settings) as cluster, cluster.consumer() as consumer:
+        consumer.poll(1)
+        cluster.every("Metadata", "lose_response")
+        consumer.poll(11)
+        cluster.every("Metadata", None)
+        consumer.poll(1)
+        cluster.elect(ONE, 2)
+        cluster.append(ONE, 1)
+        began = cluster.now
+        assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [0]}
+        assert cluster.now - began < 5
+
+
 def test_leader_that_rejects_connections_is_retried_with_backoff() -> None:
     with ConsumerCluster(failure_detection=1000) as cluster:
         cluster.elect(TWO, 2)
@@ -225,8 +241,10 @@ def test_repeated_immediate_empty_responses_slow_down_the_fetches(
         fetches = cluster.sent("Fetch")
         assert consumer.poll(60) == []
         assert cluster.sent("Fetch") - fetches < 140
-        cluster.append(ONE, 1)
-        assert offsets(consumer.poll(1)) == {ONE: [0]}
+        cluster.after(20, lambda: cluster.append(ONE, 1))
+        began = cluster.now
+        assert offsets(consumer.poll(60)) == {ONE: [0]}
+        assert cluster.now - began < 22, "the poll ends a pause"
 
 
 def test_throttled_fetch_is_repeated(cluster: ConsumerCluster) -> None:

@@ -93,6 +93,24 @@ def test_a_read_waits_for_a_partition_that_has_records_of_the_log(cluster: LogCl
         assert sent[0] == 0, "the first one that the log wrote to is known"
 
 
+def test_each_partition_that_has_records_of_the_log_is_found(cluster: LogCluster) -> None:
+    producer = AsyncProducer(cluster.client(), ProducerSettings())
+    with cluster.log_of(replace(cluster.clients(), produce=None, producer=producer)) as log:
+        for number in (1, 2):
+            with cluster.outdated(1, 2):
+                cluster.event("expand_topic", topic=TOPIC)
+                keys = (b"%d" % each for each in range(100))
+                while log.send_with_receipt(next(keys), b"v").result(60).partition != number:
+                    pass
+            read = log.read_to_end()
+            cluster.sleep(3)
+            assert not read.done()
+            cluster.heal()
+            read.result(10)
+            assert cluster.offsets(number) == [0]
+            cluster.sleep(301)  # the producer then requests metadata again
+
+
 def test_a_broker_that_does_not_know_an_added_partition_is_not_believed(
     cluster: LogCluster, log: KafkaBasedLog
 ) -> None:

@@ -151,20 +151,23 @@ def test_all_rows_of_a_poll_are_delivered_after_an_error(
 
 
 @pytest.mark.parametrize("is_truncated", [False, True])
+@pytest.mark.parametrize("number", [0, 1])
 def test_a_log_resumes_in_the_same_topic_and_epoch_after_the_topic_was_missing(
-    cluster: LogCluster, is_truncated: bool
+    cluster: LogCluster, number: int, is_truncated: bool
 ) -> None:
-    cluster.append_each(tp(0), 5)
+    for each in range(2):
+        cluster.append_each(tp(each), 5)
     with cluster.log_of() as log:
         cluster.hide_topic(10)
         assert isinstance(outcome(log.read_to_end()), TopicNotFoundError)
         if is_truncated:
-            cluster.truncate(tp(0), 3, leader=2)
-        cluster.append_each(tp(0), 4)
+            cluster.truncate(tp(number), 3, leader=2)
+        cluster.append_each(tp(number), 4)
         cluster.sleep(20)
         log.read_to_end().result(60)
         first = 3 if is_truncated else 5
-        assert cluster.offsets() == [*range(5), *range(first, first + 4)]
+        assert cluster.offsets(number) == [*range(5), *range(first, first + 4)]
+        assert cluster.offsets(1 - number) == [*range(5)]
         assert [each.truncated_to for each in cluster.resets] == [3] * is_truncated
 
 

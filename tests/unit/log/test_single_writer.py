@@ -106,8 +106,9 @@ def test_an_invalid_record_does_not_end_the_claim(cluster: LogCluster, table: Ka
         table.put(b"", bytes((1 << 20) + 1))
     with pytest.raises(RecordTooLargeError):
         table.write({b"k": b"1", bytes(1 << 19): bytes((1 << 19) + 1)})
-    with pytest.raises(TypeError, match="value must be bytes, got str"):
-        table.put(b"k", "v")
+    for invalid in (lambda: table.put(b"k", "v"), lambda: table.write({b"k": b"1", b"l": "v"})):
+        with pytest.raises(TypeError, match="value must be bytes, got str"):
+            invalid()
     with pytest.raises(TypeError, match="key must be bytes, got NoneType"):
         table.put(None, b"v")
     table.wait_for(table.put(b"k", b"v").result(0), 10)
