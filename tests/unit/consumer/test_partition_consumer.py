@@ -15,6 +15,7 @@ from tests.unit.consumer.polling import (
     poll_until,
 )
 
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.records import COLUMNS
 
 if TYPE_CHECKING:
@@ -186,6 +187,26 @@ def test_fetched_records_of_a_paused_partition_are_returned_after_resume(cluster
         assert offsets(consumer.poll(1)) == {TWO: [0]}
         consumer.resume([ONE])
         assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [1, 2, 3, 4, 5, 6]}
+
+
+def test_a_seek_ends_the_backoff(cluster: ConsumerCluster) -> None:
+    """The error concerned the old position; the pauses after later errors begin anew."""
+    cluster.append(ONE, 10)
+    with cluster.consumer({ONE: 0}) as consumer:
+        cluster.every("Fetch", "error", code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        consumer.poll(20)
+        failed = cluster.sent("Fetch")
+        while cluster.sent("Fetch") == failed:
+            consumer.poll(0.01)
+        consumer.poll(0.05)  # a pause of about a second begins
+        assert consumer.transient_errors.keys() == {ONE}
+        cluster.every("Fetch", None)
+        cluster.fault("Fetch", "error", code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        consumer.seek(ONE, 5)
+        assert consumer.transient_errors == {}
+        began = cluster.now
+        assert offsets(consumer.poll(5)) == {ONE: list(range(5, 10))}
+        assert cluster.now - began < 0.5
 
 
 def test_seek_moves_in_both_directions(cluster: ConsumerCluster) -> None:
