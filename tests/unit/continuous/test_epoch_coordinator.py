@@ -164,8 +164,11 @@ class TestCompleteRuns:
     def test_an_abort_is_raised(self, cluster: RunCluster) -> None:
         driver = cluster.driver(settings=LONG_EPOCHS)
         driver.start_tasks()
+        cluster.sleep(1)
+        began = cluster.now
         driver.coordinator.abort(KeyError("the job has ended"))
         assert isinstance(driver.wait().error, KeyError)
+        assert cluster.now - began < 1
 
     def test_a_failed_commit_ends_the_run(self, cluster: RunCluster) -> None:
         def fail(_: EpochResult) -> None:
