@@ -190,7 +190,7 @@ def test_fetched_records_of_a_paused_partition_are_returned_after_resume(cluster
 
 
 def test_a_seek_ends_the_backoff(cluster: ConsumerCluster) -> None:
-    """The error concerned the old position; the pauses after later errors begin anew."""
+    """The error concerned the old position; the pauses after later errors are short again."""
     cluster.append(ONE, 10)
     with cluster.consumer({ONE: 0}) as consumer:
         cluster.every("Fetch", "error", code=ErrorCode.NOT_LEADER_OR_FOLLOWER)

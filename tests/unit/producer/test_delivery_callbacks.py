@@ -413,7 +413,7 @@ def test_old_evidence_that_a_topic_is_missing_does_not_count(cluster: ProducerCl
     assert later.written == [(0, 10, 0, -1)]
 
 
-def test_each_time_that_a_topic_is_missing_is_confirmed_anew(cluster: ProducerCluster) -> None:
+def test_each_time_that_a_topic_is_missing_is_confirmed(cluster: ProducerCluster) -> None:
     """Also after it was confirmed, and after the topic was found before that."""
     producer = cluster.producer()
     callbacks = [RecordingCallback() for _ in range(3)]
@@ -430,7 +430,7 @@ def test_each_time_that_a_topic_is_missing_is_confirmed_anew(cluster: ProducerCl
         assert callback.written == [(0, 10, 0, -1)]
 
 
-def test_each_time_that_a_partition_is_missing_is_confirmed_anew(cluster: ProducerCluster) -> None:
+def test_each_time_that_a_partition_is_missing_is_confirmed(cluster: ProducerCluster) -> None:
     producer = cluster.producer()
     for partitions in (None, 8):
         if partitions is not None:
