@@ -135,6 +135,17 @@ def test_all_partitions_wait_if_no_producer_id_can_be_acquired(cluster: Producer
     assert pauses == [soon_after(0.1), soon_after(0.2)]
 
 
+def test_all_partitions_fail_together_if_no_producer_id_can_be_acquired(cluster: ProducerCluster) -> None:
+    producer, outcomes = cluster.producer(delivery_timeout_ms=10_000), Outcomes(cluster)
+    cluster.every("InitProducerId", "error", code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    for partition in range(4):
+        producer.send("t", batch(partition), callback=outcomes, more_follows=True)
+    producer.flush()
+    failed_at = [at for at, _ in outcomes.failed]
+    assert len(failed_at) == 4
+    assert max(failed_at) - min(failed_at) < 1, "the request is not repeated for each"
+
+
 # Leaders.
 
 
