@@ -298,6 +298,15 @@ def test_the_key_of_another_principal(kdc: FakeKdc, kerberos: KerberosSettings) 
     assert "spark-submit --files" in message
 
 
+def test_a_login_ends_with_the_call_of_the_library(
+    cluster: UnitCluster, kdc: FakeKdc, kerberos: KerberosSettings
+) -> None:
+    kdc.before_login = lambda: cluster.sleep(2)
+    started = cluster.process.monotonic()
+    log_in(cluster, kerberos)
+    assert cluster.process.monotonic() - started == pytest.approx(2, abs=0.1)
+
+
 def test_a_ticket_cache_is_read_for_each_connection(kdc: FakeKdc, tmp_path: Path) -> None:
     cache = str(tmp_path / "cache")
     for settings, store in (
