@@ -105,6 +105,9 @@ _PLANS = Path(__file__).parent / "plans"
         "records-written-to-a-recreated-topic-before-an-earlier-one",
         # The connections of a single writer stayed open if its table was stopped while a write took longer.
         "table-stopped-while-it-writes",
+        # A topic has the times of appends. One was the latest timestamp of its batch, and the records were reported
+        # with the timestamps that they had before.
+        "timestamp-of-the-millisecond-of-the-append",
         # A broker of another cluster used the address of the only one for a while. Its metadata lacked the topic, which
         # was reported as deleted.
         "topic-that-another-cluster-lacks-1",

@@ -17,7 +17,6 @@ from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, To
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.hints import did_you_mean
 from pyspark_kafka_direct.producer.batch_producer import MIN_STEP_SECONDS, BatchProducer
-from pyspark_kafka_direct.producer.produce_channel import NO_TIMESTAMP
 from pyspark_kafka_direct.producer.produce_errors import with_outcome
 from pyspark_kafka_direct.records import RecordEncoder, partition_for_key
 from pyspark_kafka_direct.records.columns import binary_column, header_column, integer_column
@@ -493,10 +492,6 @@ class _BatchCallback:
 
     def on_acknowledged(self, first_index: int, record_count: int, base_offset: int, append_time: int) -> None:
         records = self.records[first_index : first_index + record_count]
-        # For a duplicate batch, a broker returns the batch's latest timestamp as its log append time
-        # (UnifiedLog.append: LogAppendInfo.setLogAppendTime).
-        if append_time != NO_TIMESTAMP and append_time == max(record.timestamp for record in records):
-            append_time = NO_TIMESTAMP
         if self._topic_id == self._known_topic_id():
             report = DeliveryReport(
                 records, base_offset, append_time, topic_id=self._topic_id, leader_epoch=self._leader_epoch

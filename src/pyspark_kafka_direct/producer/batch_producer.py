@@ -455,7 +455,7 @@ class BatchProducer:
             copy_may_exist=bool(response.error_code) and partition.copy_may_exist(batch),  # it matters after an error
         )
         if decision is BatchDecision.COMPLETE:
-            self._acknowledge(partition, batch, response.base_offset, response.log_append_time_ms)
+            self._acknowledge(partition, batch, response.base_offset, batch.append_time(response.log_append_time_ms))
             return
         batch.outcome_unknown |= may_have_been_written(response.error_code)
         error = error_for_response(

@@ -16,7 +16,9 @@ These rules keep the order and prevent duplicates:
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pyspark_kafka_direct.producer.produce_channel import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from pyspark_kafka_direct.client.metadata import Node
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.records import WritableBytes
 
+_LATEST_TIMESTAMP: Final = slice(35, 43)  # the field maxTimestamp of a record batch
 _NO_SEQUENCE = -1
 _SEQUENCE_MODULUS = 1 << 31
 
@@ -73,6 +76,14 @@ class ProducerBatch:
         self.has_producer_state = False  # whether `data` contains the producer id and the sequence number
         self.delivery_started_at = created_at
         self.outcome_unknown = False  # whether it was sent, and no response excludes that it was written
+
+    def append_time(self, reported: int) -> int:
+        """Return the log append time that a broker reports, or -1 if the records have their own timestamps.
+
+        For a duplicate, a broker reports the latest timestamp of the batch (UnifiedLog.append: setLogAppendTime).
+        """
+        latest = int.from_bytes(self.data[_LATEST_TIMESTAMP], "big")
+        return NO_TIMESTAMP if self.outcome_unknown and reported == latest else reported
 
 
 class PartitionQueue:
