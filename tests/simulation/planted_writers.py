@@ -21,6 +21,34 @@ def _pool_keeps_late_connections() -> Sequence[Patch]:
     return [Patch(ConnectionPool, "close", close)]
 
 
+def _leader_of_the_first_partition() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+
+    def leaders(original: Any) -> Any:
+        def leaders_of(self: Any, partitions: Any, deadline: Any, **named: Any) -> Any:
+            found = original(self, partitions, deadline, **named)
+            first = next(iter(found.values()), None)
+            return {tp: leader and first and leader._replace(node=first.node) for tp, leader in found.items()}
+
+        return leaders_of
+
+    return [Patch(ClusterClient, "leaders", leaders)]
+
+
+def _config_of_another_topic() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client import admin
+
+    first: dict[Any, str] = {}
+
+    def describe(original: Any) -> Any:
+        def describe_configs(connection: Any, resource: Any, name: str, names: Any, limit: Any) -> Any:
+            return original(connection, resource, first.setdefault(connection, name), names, limit)
+
+        return describe_configs
+
+    return [Patch(admin, "_describe_configs", describe)]
+
+
 def _halves_share_a_sequence() -> Sequence[Patch]:
     from pyspark_kafka_direct.producer.partition_queue import PartitionQueue
 
@@ -229,6 +257,30 @@ def _replaced_drivers_write() -> Sequence[Patch]:
     return [Patch(FencingLog, "check_newest", does_nothing)]
 
 
+def _keys_are_hashed_otherwise() -> Sequence[Patch]:
+    import zlib
+
+    from pyspark_kafka_direct.producer import accumulator
+
+    return [Patch(accumulator, "partition_for_key", lambda _: lambda key, partitions: zlib.crc32(key) % partitions)]
+
+
+def _flush_waits_for_the_first_record() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.async_producer import AsyncProducer
+
+    def flush(original: Any) -> Any:
+        def flush_first(self: Any, seconds: float | None = None) -> None:
+            sent, self._sent_count = self._sent_count, min(self._sent_count, self._completed_count + 1)
+            try:
+                original(self, seconds)
+            finally:
+                self._sent_count = max(sent, self._sent_count)
+
+        return flush_first
+
+    return [Patch(AsyncProducer, "flush", flush)]
+
+
 _connections = BugsOf("connections", _PREFIX)
 _producers = BugsOf("producers", _PREFIX)
 _shared_log = BugsOf("shared_log", _PREFIX)
@@ -239,6 +291,10 @@ BUGS: Final = (
         "closed pool",
         "A connection that is released after the pool was closed stays open.",
         _pool_keeps_late_connections,
+    ),
+    _connections("leaders", "All partitions have the leader of the first one.", _leader_of_the_first_partition),
+    _connections(
+        "other config", "The configuration is that of the first topic of the connection.", _config_of_another_topic
     ),
     _producers(
         "split sequence", "Both halves of a split batch have the same sequence number.", _halves_share_a_sequence
@@ -278,6 +334,8 @@ BUGS: Final = (
         "Below transaction.version 2, partitions are not added to a transaction after the epoch was incremented.",
         _next_epoch_does_not_add_partitions,
     ),
+    _producers("other hash", "Keys are hashed in another way than by Java's client.", _keys_are_hashed_otherwise),
+    _producers("first flush", "flush waits for the first incomplete record only.", _flush_waits_for_the_first_record),
     BugsOf("exactly_once", _PREFIX)(
         "other content",
         "A batch with the last id, but other content, is skipped.",

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tests.simulation.wire import ReceivedRequest
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
-    from pyspark_kafka_direct.client.metadata import TopicMetadata
+    from pyspark_kafka_direct.client.metadata import PartitionLeader, TopicMetadata
 
 NAME = "connections"
 SHRINKABLE = {"threads": 1, "calls": 1, "topics": 1, "log": ()}
@@ -115,7 +115,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
 def run(world: World, plan: Plan) -> None:
     environment = Environment(world, plan)
     parameters = plan.parameters
-    create_topics(environment, _TOPICS)
+    for number, topic in enumerate(create_topics(environment, _TOPICS)):
+        environment.cluster.topics[topic].configs["retention.ms"] = str(number + 1)
     driver = environment.process("driver")
     calls = _Calls(environment)
     environment.network.on_request = calls.check_request
@@ -317,7 +318,7 @@ class _Calls:
                 for tp, offset in client.offsets(dict.fromkeys(partitions, EARLIEST), deadline=deadline).items():
                     self._check_offset("the start", offset, tp)
             case "leaders":
-                client.leaders(partitions, client.deadline())
+                self._check_leaders(client, partitions, client.leaders(partitions, client.deadline()))
             case "local_start":
                 client.local_log_start(partition)
             case "confirm":
@@ -328,8 +329,19 @@ class _Calls:
                         raise ViolationError(f"{tp} exists, but it counts as missing")
             case "create_topic":
                 create_topic(client, f"created-{number}", 1, {})
+                if client.cluster_id != ForeignBroker.cluster_id:
+                    created = self._environment.cluster.topics.get(f"created-{number}")
+                    if created is None or len(created.partitions) != 1:
+                        raise ViolationError(f"a topic was created, and it is {created}")
             case "describe_topic":
-                describe_topic_config(client, partition.topic, ["retention.ms"])
+                described = describe_topic_config(client, partition.topic, ["retention.ms"])
+                is_foreign = client.cluster_id == ForeignBroker.cluster_id
+                if not is_foreign and not self._environment.oracle.deleted_at:
+                    expected = {
+                        "retention.ms": self._environment.cluster.topics[partition.topic].configs["retention.ms"]
+                    }
+                    if described != expected:
+                        raise ViolationError(f"{partition.topic} is described as {described}, and it has {expected}")
             case "commit":
                 # Each thread has its own group, so that the order of its commits is defined.
                 offsets = {tp: self._next_offset + each for each, tp in enumerate(partitions)}
@@ -381,6 +393,24 @@ class _Calls:
                 raise ViolationError(f"the metadata of {name} has {count} partitions")
             if found is not None and (found.name != name or found.topic_id not in (None, topic.topic_id)):
                 raise ViolationError(f"the metadata of {name} is that of another topic: {found}")
+
+    def _check_leaders(
+        self,
+        client: ClusterClient,
+        partitions: Collection[TopicPartition],
+        leaders: Mapping[TopicPartition, PartitionLeader | None],
+    ) -> None:
+        """Check that each partition has a leader of its past, and the newest one if the epoch is the newest."""
+        if client.cluster_id == ForeignBroker.cluster_id or self._environment.oracle.deleted_at:
+            return
+        if leaders.keys() != set(partitions):
+            raise ViolationError(f"the leaders of {sorted(partitions)} were requested, and not {sorted(leaders)}")
+        for tp, leader in leaders.items():
+            current = self._environment.cluster.partition(tp)
+            if leader is None or current is None or leader.epoch < current.epoch:
+                continue
+            if leader.epoch > current.epoch or leader.node.id != current.leader:
+                raise ViolationError(f"the leader of {tp} is {current.leader} in epoch {current.epoch}, not {leader}")
 
     def _is_known(self, partition: TopicPartition) -> bool:
         """Return whether a broker has a partition in its metadata, and could say so."""

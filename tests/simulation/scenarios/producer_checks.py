@@ -60,3 +60,16 @@ def check_attributes(environment: Environment, partition: TopicPartition, value:
             expected = expected._replace(timestamp=found.timestamp)
         if found != expected:
             raise ViolationError(f"the record {value!r} in {partition} has {found}, not {expected}")
+
+
+def java_partition(key: bytes, partitions: int) -> int:
+    """Return the partition that Java's client chooses for a key (``Utils.murmur2``), without the package's code."""
+    mask, multiplier = 0xFFFFFFFF, 0x5BD1E995
+    value = 0x9747B28C ^ len(key)
+    for start in range(0, len(key) - 3, 4):
+        word = int.from_bytes(key[start : start + 4], "little") * multiplier & mask
+        value = (value * multiplier & mask) ^ ((word ^ word >> 24) * multiplier & mask)
+    if rest := key[len(key) & ~3 :]:
+        value = (value ^ int.from_bytes(rest, "little")) * multiplier & mask
+    value = (value ^ value >> 13) * multiplier & mask
+    return ((value ^ value >> 15) & 0x7FFFFFFF) % partitions

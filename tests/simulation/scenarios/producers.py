@@ -27,6 +27,7 @@ from tests.simulation.scenarios.producer_checks import (
     NO_ATTRIBUTES,
     TOPICS,
     check_attributes,
+    java_partition,
     settings,
     topic_configs,
     visible_records,
@@ -42,7 +43,7 @@ from tests.simulation.scenarios.transactional_producers import TransactionalRun
 
 from pyspark_kafka_direct.client.producer_ids import request_producer_id
 from pyspark_kafka_direct.client.producer_state import IdempotentProducerState, PartitionSequence
-from pyspark_kafka_direct.errors import KafkaDirectError, RecordTooLargeError, TopicNotFoundError
+from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, RecordTooLargeError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.async_producer import AsyncProducer
 
@@ -81,6 +82,7 @@ _CLOSE_SECONDS = 10.0
 # Errors that end the tries of a request: MESSAGE_TOO_LARGE, TOPIC_AUTHORIZATION_FAILED, INVALID_RECORD,
 # CONCURRENT_TRANSACTIONS (which is retried) and TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 _REJECTIONS = {"Produce": (10, 10, 29, 87), "EndTxn": (51, 53)}
+_QUIET_SECONDS = 3.0  # within which a record is acknowledged when no fault is left
 _SLACK = 5.0  # seconds by which a result may come late: connects and responses on the way
 
 
@@ -101,6 +103,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
     threads = rng.randint(1, 2)
     reopened_share = rng.choice((0.0, 0.3)) if mode == "idempotent" and threads == 1 else 0.0
     is_burst = rng.random() < 0.3  # many records of one partition share a batch, which the topic's limit splits
+    unassigned_share = rng.choice((0.0, 0.3, 1.0)) if mode == "idempotent" else 0.0
+    flush_share = rng.choice((0.0, 0.0, 0.2))
     large_share = rng.choice((0.0, 0.0, 0.1))
     parameters = {
         **cluster,
@@ -115,6 +119,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
         ],
         "missing": [number for number in range(sends) if rng.random() < missing_share],
         "reopened": [number for number in range(1, sends) if rng.random() < reopened_share],
+        "unassigned": [number for number in range(sends) if rng.random() < unassigned_share],
+        "flushes": [number for number in range(sends) if rng.random() < flush_share],
         "buffer_bytes": rng.choice((3_000, 32 << 20, 32 << 20)),  # of a few records, or of all
         "next_sequence": rng.choice((0, 0, (1 << 31) - rng.randint(1, 20))) if mode == "idempotent" else 0,
         "transactions": transactions,
@@ -252,11 +258,24 @@ def run(world: World, plan: Plan) -> None:
 class _Send:
     """One record and what its future returned."""
 
-    __slots__ = ("completed_at", "completions", "error", "metadata", "partition", "sent_at", "thread", "value")
+    __slots__ = (
+        "completed_at",
+        "completions",
+        "error",
+        "is_accepted",
+        "is_assigned",
+        "metadata",
+        "partition",
+        "sent_at",
+        "thread",
+        "value",
+    )
 
     def __init__(self, value: bytes, partition: TopicPartition, thread: tuple[int, int], sent_at: float) -> None:
         self.value = value
         self.partition = partition
+        self.is_accepted = False  # by the producer
+        self.is_assigned = True  # to a partition, by the caller
         self.thread = thread
         self.sent_at = sent_at
         self.completed_at = 0.0
@@ -321,7 +340,10 @@ class _IdempotentRun:
                     self._reopen()
                 partition = partition_at(self._counts, place)
                 is_large = number in self._parameters.get("large", ())
-                self._send(partition, thread, is_large=is_large)
+                is_assigned = number not in self._parameters.get("unassigned", ())
+                self._send(partition, thread, is_large=is_large, is_assigned=is_assigned)
+                if number in self._parameters.get("flushes", ()):
+                    self._flush()
                 if number in self._parameters.get("missing", ()):
                     self._send(partition._replace(partition=_MISSING_PARTITION), thread)
 
@@ -333,10 +355,21 @@ class _IdempotentRun:
         self._process.sleep(0.1)
         self._producer = self._new_producer()
 
-    def _send(self, partition: TopicPartition, thread: int, *, is_large: bool = False) -> _Send:
+    def _flush(self) -> None:
+        """Wait for all records that were sent before."""
+        sends = [send for send in self._sends if send.is_accepted]
+        with contextlib.suppress(BrokerTimeoutError):
+            self._producer.flush(1.0)
+            if pending := [send.value for send in sends if not send.completions]:
+                raise ViolationError(f"flush() returns before records are completed: {pending}")
+
+    def _send(
+        self, partition: TopicPartition, thread: int, *, is_large: bool = False, is_assigned: bool = True
+    ) -> _Send:
         world = self._environment.world
         value = b"r-%d" % len(self._sends) + b"." * (LARGE_BYTES if is_large else 0)
         send = _Send(value, partition, (self._session, thread), world.now)
+        send.is_assigned = is_assigned
         self._sends.append(send)
         operation = world.start_operation(self._process)  # until the outcome is known
         attributes = attributes_of(send.value) if self._parameters["attributes"] else NO_ATTRIBUTES
@@ -345,9 +378,10 @@ class _IdempotentRun:
             attributes.key,
             send.value,
             headers=[(name.decode(), value) for name, value in attributes.headers],
-            partition=partition.partition,
+            partition=partition.partition if is_assigned else None,
             timestamp=attributes.timestamp if self._parameters["attributes"] else None,
         )
+        send.is_accepted = True
         send.sent_at = world.now  # the wait for memory does not count
         future.add_done_callback(partial(self._completed, send, operation))
         return send
@@ -365,6 +399,8 @@ class _IdempotentRun:
         sends = [self._send(partition_at(self._counts, place), 0) for place in all_places(self._counts)]
         self._producer.flush(300.0)
         for send in sends:
+            if send.completed_at - send.sent_at > _QUIET_SECONDS:
+                raise ViolationError(f"a send takes {send.completed_at - send.sent_at:.1f} s though no fault is left")
             if send.error is not None:
                 raise ViolationError(f"a send fails though no fault is left: {send.error!r}") from send.error
         self._producer.close(_CLOSE_SECONDS)
@@ -376,9 +412,28 @@ class _IdempotentRun:
             for offset, value in records:
                 positions.setdefault(value, []).append((tp, offset))
         for send in self._sends:
+            if not send.is_assigned:
+                self._find_partition(send, positions.get(send.value, []))
+        for send in self._sends:
             self._check_send(send, positions.get(send.value, []))
         for tp, records in partitions.items():
             self._check_order(tp, [value for _, value in records])
+
+    def _find_partition(self, send: _Send, found: list[tuple[TopicPartition, int]]) -> None:
+        """Set the partition of a record that the producer has assigned, which has to follow from its key."""
+        topic = send.partition.topic
+        places = [tp for tp, _ in found]
+        if isinstance(send.error, KafkaDirectError) and send.error.partition is not None:
+            places.append(TopicPartition(topic, send.error.partition))
+        if send.metadata is not None:
+            places.append(TopicPartition(topic, send.metadata.partition))
+        send.partition = next(iter(places), send.partition)
+        key = attributes_of(send.value).key if self._parameters["attributes"] else None
+        counts = range(self._counts[topic], len(self._environment.cluster.topics[topic].partitions) + 1)
+        if key is not None and any(
+            tp.partition not in {java_partition(key, count) for count in counts} for tp in places
+        ):
+            raise ViolationError(f"a record with the key {key!r} was assigned to {places}")
 
     def _check_send(self, send: _Send, found: list[tuple[TopicPartition, int]]) -> None:
         name = send.value.decode()
