@@ -87,8 +87,8 @@ def test_a_range_is_not_opened_if_those_before_it_may_have_enough_records() -> N
 def test_a_range_is_opened_if_those_before_it_have_fewer_records_than_offsets() -> None:
     ranges = Ranges(3, 2, 1)
     ranges.reads[0].offsets = 4
-    ranges.reads[1].offsets_before = 4
-    ranges.reads[2].offsets_before = 6
+    ranges.reads[1].offsets_before, ranges.reads[1].offsets = 4, 3
+    ranges.reads[2].offsets_before = 7
     reads = ParallelReads(ranges.reads, 3, SYSTEM, open_ranges=3, limit=6)
     for index, count in enumerate((3, 2, 1)):
         assert [reads.next_batch(index) for _ in range(count)] == [BATCH] * count

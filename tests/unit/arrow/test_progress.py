@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from tests.unit.arrow.slice_cluster import SliceCluster
@@ -51,6 +51,18 @@ def test_a_bar_counts_the_planned_offsets(
     assert states[-1].startswith("100% [##############################] 20 of 20 offsets, ")
     assert states[-1].endswith(" per second\n")
     assert not any("\n" in state for state in states[:-1])
+
+
+def test_gaps_of_several_ranges_and_batches_count_once(cluster: SliceCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.append_each(T0, 4, size=100_000)
+    ranges = [OffsetRange(*T0, 0, 5), OffsetRange(*T0, 5, 14), OffsetRange(*T1, 0, 10)]
+    small = {"max.partition.fetch.bytes": "110000"}
+    states = shown(cluster, monkeypatch, Terminal(), topics=ranges, threads=1, progress=True, params=small)
+    counts = [int(state.partition("] ")[2].partition(" of 24 offsets")[0]) for state in states]
+    assert counts == sorted(counts)
+    assert {count for count in counts if count > 14} == {24}, "the first partition has 14"
+    assert {10, 11, 12, 13} & {*counts}
+    assert counts[-1] == 24
 
 
 def test_a_limit_is_the_end_of_the_bar(cluster: SliceCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,6 +197,14 @@ def test_a_schema_that_does_not_fit_the_column(text: str, data_type: pa.DataType
     assert message in str(raised.value)
 
 
+def test_each_number_of_a_closed_enum_is_written() -> None:
+    text = "message M { enum E { A = 0; B = 5; C = -1; } optional E v = 1; repeated E w = 2; }"
+    row = pa.array([{"v": 5, "w": [-1, 0, 5]}], pa.struct({"v": pa.int32(), "w": pa.list_(pa.int32())}))
+    names = pa.array([{"v": "B", "w": ["C", "A", "B"]}], pa.struct({"v": pa.string(), "w": pa.list_(pa.string())}))
+    minus_one = b"\x10" + b"\xff" * 9 + b"\1"
+    assert encode(text, row) == encode(text, names) == [b"\x08\5" + minus_one + b"\x10\0\x10\5"]
+
+
 @pytest.mark.parametrize(
     ("text", "row", "message"),
     [
