@@ -281,6 +281,19 @@ def _flush_waits_for_the_first_record() -> Sequence[Patch]:
     return [Patch(AsyncProducer, "flush", flush)]
 
 
+def _commit_pauses() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
+
+    def end(original: Any) -> Any:
+        def _end_transaction(self: Any, **named: Any) -> None:
+            original(self, **named)
+            self._cluster.pool.system.sleep(10.0)
+
+        return _end_transaction
+
+    return [Patch(TransactionalProducer, "_end_transaction", end)]
+
+
 _connections = BugsOf("connections", _PREFIX)
 _producers = BugsOf("producers", _PREFIX)
 _shared_log = BugsOf("shared_log", _PREFIX)
@@ -336,6 +349,7 @@ BUGS: Final = (
     ),
     _producers("other hash", "Keys are hashed in another way than by Java's client.", _keys_are_hashed_otherwise),
     _producers("first flush", "flush waits for the first incomplete record only.", _flush_waits_for_the_first_record),
+    _producers("pause", "The end of a transaction takes ten seconds more.", _commit_pauses),
     BugsOf("exactly_once", _PREFIX)(
         "other content",
         "A batch with the last id, but other content, is skipped.",

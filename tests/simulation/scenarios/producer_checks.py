@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TOPICS: Final = ("flights", "trains", "ships")
 LARGE_BYTES: Final = 600  # of values that no topic with a limit accepts
+QUIET_SECONDS: Final = 3.0  # within which a record or a transaction is acknowledged when no fault is left
 NO_ATTRIBUTES: Final = RecordAttributes(None, BASE_TIMESTAMP, ())
 
 

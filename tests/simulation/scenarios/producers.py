@@ -25,6 +25,7 @@ from tests.simulation.record_attributes import attributes_of
 from tests.simulation.scenarios.producer_checks import (
     LARGE_BYTES,
     NO_ATTRIBUTES,
+    QUIET_SECONDS,
     TOPICS,
     check_attributes,
     java_partition,
@@ -82,7 +83,6 @@ _CLOSE_SECONDS = 10.0
 # Errors that end the tries of a request: MESSAGE_TOO_LARGE, TOPIC_AUTHORIZATION_FAILED, INVALID_RECORD,
 # CONCURRENT_TRANSACTIONS (which is retried) and TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 _REJECTIONS = {"Produce": (10, 10, 29, 87), "EndTxn": (51, 53)}
-_QUIET_SECONDS = 3.0  # within which a record is acknowledged when no fault is left
 _SLACK = 5.0  # seconds by which a result may come late: connects and responses on the way
 
 
@@ -399,7 +399,7 @@ class _IdempotentRun:
         sends = [self._send(partition_at(self._counts, place), 0) for place in all_places(self._counts)]
         self._producer.flush(300.0)
         for send in sends:
-            if send.completed_at - send.sent_at > _QUIET_SECONDS:
+            if send.completed_at - send.sent_at > QUIET_SECONDS:
                 raise ViolationError(f"a send takes {send.completed_at - send.sent_at:.1f} s though no fault is left")
             if send.error is not None:
                 raise ViolationError(f"a send fails though no fault is left: {send.error!r}") from send.error

@@ -14,6 +14,7 @@ from tests.simulation.record_attributes import attributes_of
 from tests.simulation.scenarios.producer_checks import (
     LARGE_BYTES,
     NO_ATTRIBUTES,
+    QUIET_SECONDS,
     TOPICS,
     check_attributes,
     settings,
@@ -133,6 +134,9 @@ class TransactionalRun:
                         self._initialize(number, producer)
                     transaction = self._begin(number, rows, has_offset, is_large, _identity(producer))
                     self._write(producer, group, transaction, process, commits, max(pause, 0.0))
+                passed = self._environment.world.now - started_at
+                if pause < 0 and passed > QUIET_SECONDS and not self._has_other_initialized(number, started_at):
+                    raise ViolationError(f"a transaction takes {passed:.1f} s though no fault is left")
             except ProducerFencedError as error:
                 if not (producer.may_have_timed_out or self._may_be_superseded):
                     raise ViolationError(f"a producer is fenced, although there is no other: {error}") from error
