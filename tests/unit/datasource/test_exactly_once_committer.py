@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -37,6 +38,8 @@ QUERY_ID, RUN_ID = str(uuid.uuid4()), str(uuid.uuid4())
 STREAM_TASK = WriteTaskContext(3, 1, QUERY_ID, 7, None, RUN_ID)
 BATCH_TASK = WriteTaskContext(3, 1, job_group="mine")
 TICKET = Ticket("topic id", 42)
+
+CommitBatch = Callable[..., list[str]]
 
 
 def test_a_batch_is_identified_by_its_query_or_its_job() -> None:
@@ -156,26 +159,44 @@ def test_a_source_detects_that_it_was_unpickled() -> None:
     assert copy.options == {"a": "b"}
 
 
-def test_files_that_were_left_behind_are_deleted_every_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    system = FakeTimeSystem(now=1_000_000.0)
-    pool = ConnectionPool(system=system)
+@pytest.fixture
+def commit_batch(monkeypatch: pytest.MonkeyPatch) -> CommitBatch:
+    """Commits a batch after a task of the previous one was killed; returns the files that are left of the query."""
     monkeypatch.setattr(ClusterClient, "topics", lambda *_: {})
     monkeypatch.setattr(
         "pyspark_kafka_direct.producer.exactly_once.commit_batch", lambda *_, **_others: CommitResult(True, {})
     )
-    folder = tmp_path / "p.sink"
-    folder.mkdir()
 
-    def commit(batch: int) -> list[str]:
+    def commit(location: Path, query: str, batch: int, pool: ConnectionPool) -> list[str]:
+        folder = location / query
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{RUN_ID}.{batch - 1}-0-0-killed.staged").touch()
-        message = dataclasses.replace(staged(dataclasses.replace(BATCH_7, batch=batch)), location=str(tmp_path))
-        new_committer().commit([message], batch, pool)
+        message = dataclasses.replace(staged(dataclasses.replace(BATCH_7, batch=batch)), location=str(location))
+        dataclasses.replace(new_committer(), staging=StagingConfig(query, 1000)).commit([message], batch, pool)
         return sorted(path.name.partition(".")[2] for path in folder.iterdir())
 
-    assert commit(7) == []
-    assert commit(8) == ["7-0-0-killed.staged"]
+    return commit
+
+
+def test_files_that_were_left_behind_are_deleted_every_hour(tmp_path: Path, commit_batch: CommitBatch) -> None:
+    system = FakeTimeSystem(now=1_000_000.0)
+    pool = ConnectionPool(system=system)
+    assert commit_batch(tmp_path, "p.sink", 7, pool) == []
+    assert commit_batch(tmp_path, "p.sink", 8, pool) == ["7-0-0-killed.staged"]
     system.now += 3601
-    assert commit(9) == []
+    assert commit_batch(tmp_path, "p.sink", 9, pool) == []
+
+
+@pytest.mark.parametrize(
+    ("location", "query"), [(".", "q.sink"), ("moved", "p.sink")], ids=["another-query", "another-location"]
+)
+def test_each_query_deletes_its_files_in_each_location(
+    tmp_path: Path, commit_batch: CommitBatch, location: str, query: str
+) -> None:
+    """Spark reuses the process that commits for all queries of an application."""
+    pool = ConnectionPool(system=FakeTimeSystem(now=1_000_000.0))
+    assert commit_batch(tmp_path, "p.sink", 7, pool) == []
+    assert commit_batch(tmp_path / location, query, 7, pool) == []
 
 
 def test_reading_starts_before_the_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,3 +141,23 @@ def test_each_read_of_a_table_with_more_partitions_fails(cluster: LogCluster) ->
         cluster.put(b"k", b"v")
         cluster.sleep(60)
         assert table.snapshot() == {b"k": b"v"}, "the new topic has one partition"
+
+
+@pytest.mark.parametrize("partitions", [2, 3])
+def test_a_table_whose_topic_is_recreated_may_have_another_number_of_partitions(
+    cluster: LogCluster, partitions: int
+) -> None:
+    with cluster.table_of() as table:
+        cluster.put(b"old", b"v")
+        add_partition(cluster, end=0)
+        with pytest.raises(IllegalLogStateError, match="has 2 partitions, and the table was made for 1"):
+            table.read_to_end().result(60)
+        cluster.event("recreate_topic", topic=TOPIC, partitions=partitions)
+        cluster.put(b"k", b"v", partition=partitions - 1)
+        cluster.sleep(60)
+        assert table.snapshot() == {b"k": b"v"}
+        table.read_to_end().result(60)
+        cluster.event("expand_topic", topic=TOPIC)
+        message = f"has {partitions + 1} partitions, and the table was made for {partitions}"
+        with pytest.raises(IllegalLogStateError, match=message):
+            table.read_to_end().result(60)

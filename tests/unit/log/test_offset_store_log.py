@@ -57,6 +57,23 @@ def test_a_run_reads_the_offsets_of_the_previous_run(cluster: StoreCluster) -> N
     second.close()
 
 
+@pytest.mark.parametrize("expired", [False, True], ids=["fenced", "expired"])
+def test_the_error_names_the_newest_of_several_runs(cluster: StoreCluster, expired: bool) -> None:
+    """The runs between the two are fenced, too, and may have ended."""
+    first, *successors = (cluster.run(name) for name in "1234")
+    for run in (first, *successors):
+        run.acquire()
+    if expired:
+        cluster.expire_transactional_id()
+    for fenced in (first, successors[0]):
+        with pytest.raises(ProducerFencedError, match="acquired by run 4"):
+            save(fenced, 1)
+    save(successors[-1], 2)
+    assert cluster.committed_offsets() == [2]
+    for run in successors[1:]:
+        run.close()
+
+
 def test_a_fenced_run_retains_nothing_of_the_batches_that_fail(cluster: StoreCluster) -> None:
     """A direct stream continues after a failed batch, so it may call a fenced store for weeks."""
     first, second = cluster.run("1"), cluster.run("2")

@@ -274,6 +274,24 @@ def test_a_session_without_queries_of_a_group_does_not_wait_for_it(group: GroupC
     assert one.flush(120)
 
 
+@pytest.mark.parametrize("first_delay", [1.0, 100.0], ids=["slow", "unresponsive"])
+def test_a_flush_has_one_timeout_for_all_groups(
+    group: GroupCluster, committer: GroupCommitter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_delay: float
+) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: group.now)
+    committer.query_started("run", [OPTIONS, OTHER_OPTIONS])
+    for key in (shop(), shop(commitgroupid="other")):
+        assert accept_commit_offer(tmp_path, key) is not None
+    for delay, end, options in ((first_delay, {A: 7}, OPTIONS), (100.0, {C: 9}, OTHER_OPTIONS)):
+        group.delay_commits(delay)
+        committer.batch_ended("run", sources_ending_at(end, options=options))
+        group.sleep(0.1)  # its request is sent
+    start = group.now
+    assert not committer.flush(3)
+    assert group.now - start == pytest.approx(3, abs=0.01)
+    assert committer.flush(300)
+
+
 def test_the_sources_of_a_query_may_commit_for_several_groups(
     group: GroupCluster, committer: GroupCommitter, tmp_path: Path
 ) -> None:
