@@ -49,6 +49,22 @@ def test_a_rate_limits_batches_and_the_time_between_them(rate: float, rows: int)
     assert BatchSize(8192).next_at == 0.0
 
 
+@pytest.mark.parametrize(("started_at", "next_at"), [(10.05, 10.2), (10.5, 10.6), (100.0, 100.1)])
+def test_the_rate_does_not_make_up_for_time_without_calls(started_at: float, next_at: float) -> None:
+    size = BatchSize(8192, 50)
+    size.adapt(5, 10.0, 10.0)
+    size.adapt(5, started_at, started_at)
+    assert size.next_at == pytest.approx(next_at)
+
+
+def test_the_time_of_a_call_is_a_part_of_its_interval() -> None:
+    size = BatchSize(8192, 50)
+    size.adapt(5, 10.0, 10.09)
+    assert size.next_at == pytest.approx(10.1)
+    size.adapt(5, 10.1, 15.0)
+    assert size.next_at == pytest.approx(10.2), "the next call follows at once"
+
+
 def test_a_call_may_take_twice_as_long_as_a_smaller_one_that_was_no_faster() -> None:
     size = BatchSize(8192)
     size.adapt(16, 0.0, 3.0)

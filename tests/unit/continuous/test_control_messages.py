@@ -227,6 +227,10 @@ class TestFailures:
         assert "in message_of" in message_of(ValueError("x"))
         assert "in message_of" in message_of(DerivedError("x"))
         assert message_of(OptionError("x")) == "x"
+        message = message_of(ValueError(f"beginning{'x' * MAX_FAILURE_CHARS}end"))
+        assert message.startswith("beginning")
+        assert message.endswith("end\n")
+        assert len(message) == MAX_FAILURE_CHARS
 
 
 class UserCodeError(Exception):

@@ -508,6 +508,7 @@ class TestTaskChannel:
         unreachable = Address(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, (driver.address.host, 7))
         vars(cluster.process)["resolve_host"] = lambda *given: [unreachable, *resolve(*given)]
         assert len(driver.start_tasks()) == 2
+        assert cluster.connect_limits == pytest.approx([60, 60], abs=1), "half of the time, for each task"
 
     def test_a_request_is_received_before_the_closed_connection(self, cluster: RunCluster) -> None:
         driver = cluster.driver(settings=LONG_EPOCHS)

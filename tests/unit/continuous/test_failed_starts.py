@@ -15,7 +15,7 @@ from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.continuous import continuous_execution, query_run
 from pyspark_kafka_direct.continuous.continuous_epochs import RestartBudget
 from pyspark_kafka_direct.continuous.epoch_coordinator import EpochCommitter, EpochCoordinator
-from pyspark_kafka_direct.continuous.query_run import QueryRun
+from pyspark_kafka_direct.continuous.query_run import QueryRun, SparkJob
 from pyspark_kafka_direct.errors import (
     CheckpointFencedError,
     KafkaDirectError,
@@ -108,6 +108,74 @@ def test_close_does_not_wait_for_a_commit_without_a_thread() -> None:
     with pytest.raises(RuntimeError, match="can't start new thread"):
         committer.submit(lambda: None, epoch=0)
     committer.close()
+
+
+class JobSystem(RealSystem):
+    """A machine that runs a thread at once, and does not pause."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    def start_thread(self, run: Callable[[], None], name: str) -> None:
+        run()
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+class JavaError(Exception):
+    """An error of the JVM, as py4j has it."""
+
+    def __init__(self, get_message: Callable[[], str]) -> None:
+        super().__init__("An error occurred while calling o1.collect")
+        self.java_exception = SimpleNamespace(getMessage=get_message)
+
+
+def fail_job(monkeypatch: pytest.MonkeyPatch, error: Exception) -> tuple[QueryRunError, list[float]]:
+    """Return the reported failure of a job, and the pauses before the report."""
+
+    def parallelize(*_: object) -> Any:
+        raise error
+
+    monkeypatch.setattr(query_run, "inheritable_thread_target", lambda _: lambda function: function)
+    spark: Any = SimpleNamespace(
+        sparkContext=SimpleNamespace(setJobGroup=lambda *_, **__: None, parallelize=parallelize)
+    )
+    plan: Any = None
+    failures: list[QueryRunError] = []
+    system = JobSystem()
+    job = SparkJob(spark, group="", description="", plan=plan, tasks=1, on_failure=failures.append, system=system)
+    job.start()
+    assert job.wait(0)
+    (failure,) = failures
+    assert failure.__cause__ is error
+    return failure, system.pauses
+
+
+def test_the_error_of_a_job_has_the_end_of_a_long_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    stack_trace = '  File "app.py", line 7, in parse\n' * 1000
+    java = "\n\tat org.apache.spark.Task.run(Task.scala:141)"
+    message = f"Job aborted.\n{stack_trace}ValueError: a bad row{java}\n\nDriver stacktrace:{java}"
+    failure, pauses = fail_job(monkeypatch, JavaError(lambda: message))
+    assert str(failure).startswith("The Spark job of the query failed: ")
+    assert str(failure).rstrip().endswith("in parse\nValueError: a bad row")
+    assert 16_000 < len(str(failure)) < 17_000
+    assert len(pauses) == 1, "a failed task reports its error first"
+
+
+def test_the_error_of_a_job_without_a_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise ConnectionRefusedError
+
+    for error, message in ((JavaError(fail), "JavaError"), (ValueError("no task"), "no task")):
+        failure, _ = fail_job(monkeypatch, error)
+        assert str(failure) == f"The Spark job of the query failed: {message}"
+
+
+def test_the_error_of_a_cancelled_job_has_its_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure, pauses = fail_job(monkeypatch, JavaError(lambda: "[SPARK_JOB_CANCELLED] Job 3 cancelled"))
+    assert failure.cause_class == "SPARK_JOB_CANCELLED"
+    assert pauses == [], "no task reports an error"
 
 
 class StartingExecution(continuous_execution.ContinuousExecution):

@@ -177,6 +177,22 @@ def test_several_objects_are_one_session() -> None:
     assert query_reports.session_id(others[0]) != query_reports.session_id(others[1])
 
 
+@pytest.mark.parametrize("failing", ["one", "other"])
+def test_an_error_of_a_monitor_does_not_affect_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: str
+) -> None:
+    monitor = Monitor()
+    monkeypatch.setattr(query_reports, "_monitors", {})
+    for session in ("one", "other"):
+        query_reports.add_monitor(session, SimpleNamespace() if session == failing else monitor)
+    reporter = QueryReporter("q", "r", None)
+    reporter.started()
+    assert [each.is_running for each in monitor.queries] == [True]
+    reporter.ended()
+    assert [each.is_running for each in monitor.queries] == [False]
+    assert len(caplog.records) == 2
+
+
 def test_an_error_of_a_monitor_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(query_reports, "_monitors", {"one": None})
     QueryReporter("q", "r", None).ended()

@@ -163,6 +163,9 @@ def test_the_size_of_records_is_sampled_as_far_as_brokers_respond(
     ids = {topic.topic_id for request in cluster.received("Fetch") for topic in request.topics}
     assert ids == {cluster.topic_id("t"), cluster.topic_id("u")}
     caplog.set_level(logging.INFO)
+    cluster.fault("Fetch", "garble_response")
+    assert list(reader.samples({partitions[0]: 0, partitions[2]: 0})) == [partitions[2]]
+    caplog.clear()
     cluster.every("Fetch", "stall_request")
     assert reader.samples({partitions[0]: 0}) == {}
     assert "cannot sample the record size of t-0" in caplog.text
