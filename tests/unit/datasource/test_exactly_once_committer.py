@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
 import uuid
 from collections.abc import Callable
@@ -167,11 +168,13 @@ def commit_batch(monkeypatch: pytest.MonkeyPatch) -> CommitBatch:
         "pyspark_kafka_direct.producer.exactly_once.commit_batch", lambda *_, **_others: CommitResult(True, {})
     )
 
-    def commit(location: Path, query: str, batch: int, pool: ConnectionPool) -> list[str]:
+    def commit(
+        location: Path, query: str, batch: int, pool: ConnectionPool, attempt: BatchAttempt = BATCH_7
+    ) -> list[str]:
         folder = location / query
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{RUN_ID}.{batch - 1}-0-0-killed.staged").touch()
-        message = dataclasses.replace(staged(dataclasses.replace(BATCH_7, batch=batch)), location=str(location))
+        message = dataclasses.replace(staged(dataclasses.replace(attempt, batch=batch)), location=str(location))
         dataclasses.replace(new_committer(), staging=StagingConfig(query, 1000)).commit([message], batch, pool)
         return sorted(path.name.partition(".")[2] for path in folder.iterdir())
 
@@ -197,6 +200,27 @@ def test_each_query_deletes_its_files_in_each_location(
     pool = ConnectionPool(system=FakeTimeSystem(now=1_000_000.0))
     assert commit_batch(tmp_path, "p.sink", 7, pool) == []
     assert commit_batch(tmp_path / location, query, 7, pool) == []
+
+
+@pytest.mark.parametrize(
+    ("attempt", "deleted"),
+    [
+        (BATCH_7, True),
+        (dataclasses.replace(BATCH_7, kind="foreach"), True),
+        (BatchAttempt.of_job("x", TICKET), False),
+    ],
+    ids=["stream", "foreach", "job"],
+)
+def test_files_of_other_runs_are_deleted_unless_they_may_be_those_of_a_running_job(
+    tmp_path: Path, commit_batch: CommitBatch, attempt: BatchAttempt, deleted: bool
+) -> None:
+    system = FakeTimeSystem(now=1_000_000.0)
+    file = tmp_path / "p.sink" / f"{uuid.uuid4()}.6-0-0-other.staged"
+    file.parent.mkdir()
+    file.touch()
+    os.utime(file, (system.wall_time() - 2 * 3600,) * 2)
+    commit_batch(tmp_path, "p.sink", 7, ConnectionPool(system=system), attempt)
+    assert file.exists() is not deleted
 
 
 def test_reading_starts_before_the_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,6 +215,17 @@ def test_an_unresponsive_coordinator_delays_no_other_group_and_only_one_stop(cap
         assert cluster.now - began == pytest.approx(5, abs=0.1), "the SparkContext is stopped after the context"
 
 
+def test_unresponsive_coordinators_delay_a_stop_by_one_timeout() -> None:
+    with CommitCluster() as cluster:
+        cluster.delay_commits(40)
+        streams = [Stream(cluster, group) for group in ("shop", "other")]
+        for stream in streams:
+            stream.commit_queue.send()
+        began = cluster.now
+        flush_commits(streams, 5)
+        assert cluster.now - began == pytest.approx(5, abs=0.1)
+
+
 EXITS = """
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 from pyspark_kafka_direct.direct import checkpointed_stream

@@ -161,3 +161,17 @@ def test_a_table_whose_topic_is_recreated_may_have_another_number_of_partitions(
         message = f"has {partitions + 1} partitions, and the table was made for {partitions}"
         with pytest.raises(IllegalLogStateError, match=message):
             table.read_to_end().result(60)
+
+
+def test_create_defines_the_number_of_partitions_of_a_recreated_topic(cluster: LogCluster) -> None:
+    with cluster.table_of(create={"partitions": 1}) as table:
+        cluster.event("recreate_topic", topic=TOPIC, partitions=2)
+        cluster.sleep(60)
+        with pytest.raises(IllegalLogStateError, match="has 2 partitions, and the table was made for 1"):
+            table.snapshot()
+        cluster.event("recreate_topic", topic=TOPIC, partitions=1)
+        cluster.put(b"k", b"v")
+        cluster.sleep(60)
+        assert table.snapshot() == {b"k": b"v"}
+    with pytest.raises(IllegalLogStateError, match="has 1 partitions, and the table was made for 2"):
+        cluster.table_of(create={"partitions": 2}).start()

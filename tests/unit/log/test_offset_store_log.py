@@ -74,6 +74,18 @@ def test_the_error_names_the_newest_of_several_runs(cluster: StoreCluster, expir
         run.close()
 
 
+def test_the_search_for_the_newest_run_has_a_short_timeout(cluster: StoreCluster) -> None:
+    first, second = cluster.run("1"), cluster.run("2")
+    first.acquire()
+    second.acquire()
+    cluster.every("ListOffsets", "stall_request")
+    start = cluster.now
+    with pytest.raises(ProducerFencedError):
+        save(first, 1)
+    assert 5 <= cluster.now - start < 10
+    second.close()
+
+
 def test_a_fenced_run_retains_nothing_of_the_batches_that_fail(cluster: StoreCluster) -> None:
     """A direct stream continues after a failed batch, so it may call a fenced store for weeks."""
     first, second = cluster.run("1"), cluster.run("2")

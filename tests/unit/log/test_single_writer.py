@@ -198,3 +198,12 @@ def test_a_write_that_is_read_before_its_response_arrives_is_no_truncation(
     table.wait_for(offsets, 1)
     table.read_to_end().result(5)
     assert cluster.now - start < 1
+
+
+def test_a_start_has_one_timeout_for_the_claim_and_the_read(cluster: LogCluster) -> None:
+    cluster.before("InitProducerId", lambda: cluster.every("ListOffsets", "stall_request"))
+    cluster.fault("InitProducerId", "delay_response", seconds=8)
+    start = cluster.now
+    with pytest.raises(BrokerTimeoutError, match="start_timeout"):
+        cluster.table_of(transactional_id="writer", start_timeout=10).start()
+    assert cluster.now - start == pytest.approx(10, abs=1)

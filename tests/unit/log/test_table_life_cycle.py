@@ -160,3 +160,21 @@ def test_keys_that_are_not_hashable_nor_written_as_the_serde_writes_them(cluster
     with cluster.table_of(key_serde=Serde.json(), value_serde=Serde.json()) as table:
         assert (list(table.items()), list(table.values())) == ([(key, 3)], [3])
         assert table.snapshot()[key] == 3
+
+
+@pytest.mark.parametrize("transactional_id", [None, "writer"])
+def test_a_stop_has_one_timeout(cluster: LogCluster, transactional_id: str | None) -> None:
+    """It waits for a callback and for a write, which both take longer."""
+    table = cluster.table_of(transactional_id=transactional_id, on_change=lambda *_: cluster.sleep(20))
+    table.start()
+    cluster.every("Produce", "delay_response", seconds=20)
+    cluster.put(b"k", b"1")
+
+    def put() -> None:
+        table.put(b"k", b"2")
+
+    cluster.process.spawn("put", put)
+    cluster.sleep(1)
+    start = cluster.now
+    table.stop(4)
+    assert 4 <= cluster.now - start < 7

@@ -321,3 +321,10 @@ def test_a_token_that_was_deleted_is_replaced(application: Application) -> None:
     assert application.state.token is not None
     assert application.state.token.serial == 2
     assert application.margin() > 0
+
+
+def test_each_folder_has_its_token_file(tmp_path: Path) -> None:
+    """A process may run several applications, one after the other."""
+    one, other = token_file(tmp_path / "one"), token_file(tmp_path / "other")
+    assert token_file(tmp_path / "one") is one
+    assert other is not one
