@@ -181,7 +181,7 @@ class PartitionConsumer:
             )
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return and fetch nothing of these partitions."""
+        """Return and fetch nothing of these partitions; ``poll`` still raises errors of their earlier fetches."""
         for tp in partitions:
             self._state_of(tp).paused = True
 

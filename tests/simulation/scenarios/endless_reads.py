@@ -189,8 +189,6 @@ class _Reader:
         tp = TopicPartition(error.topic or "", -1 if error.partition is None else error.partition)
         if tp not in self._models or error.offset is None or error.offset < self._models[tp].position:
             raise ViolationError(f"an error names no offset that is to be read next: {error!r}") from error
-        if tp in self._paused:
-            raise ViolationError(f"{tp} is paused, but its error is raised: {error!r}") from error
 
     def _add(self, batch: PolledBatch) -> None:
         tp, rows = batch
