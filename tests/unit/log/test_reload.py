@@ -71,6 +71,29 @@ def test_the_earlier_contents_remain_until_everything_was_read_again(
     assert read_past, "the wait for offset 0 waits for the whole table"
 
 
+@pytest.mark.parametrize("is_recreated", [False, True])
+def test_a_second_loss_while_a_table_is_read_again(
+    cluster: LogCluster, table: KafkaTable[Any, Any], is_recreated: bool
+) -> None:
+    """The contents that were loaded aside until then have records that the second loss removes."""
+    cluster.every("Fetch", "delay_response", seconds=0.1)
+    cluster.truncate(tp(0), 4, leader=2)
+    cluster.put(b"between", b"v")
+    while table.current_as_of is not None:
+        cluster.sleep(0.01)
+    while table.log.positions.get(tp(0), 0) < 2:
+        cluster.sleep(0.01)
+    assert table.snapshot() == FIVE, "the table is still being read again"
+    if is_recreated:
+        cluster.event("recreate_topic", topic=TOPIC, partitions=2)
+    else:
+        cluster.truncate(tp(0), 1, leader=1)
+    cluster.put(b"other", b"v")
+    cluster.sleep(60)
+    assert table.current_as_of is not None
+    assert table.snapshot() == {b"other": b"v", **({} if is_recreated else {b"k0": b"v"})}
+
+
 def test_a_table_is_complete_again_although_no_read_is_requested(
     cluster: LogCluster, table: KafkaTable[Any, Any]
 ) -> None:

@@ -89,6 +89,16 @@ def test_a_reload_reports_what_is_different_afterwards(state: TableState, change
     assert state.contents.copy() == {b"a": b"1", b"c": b"1"}
 
 
+def test_a_second_loss_during_a_reload_removes_what_was_loaded(state: TableState, changes: Changes) -> None:
+    state.begin_reload()
+    state.apply(PARTITION, rows((b"a", b"1"), (b"c", b"1")))
+    state.begin_reload()
+    state.apply(PARTITION, rows((b"b", b"2")))
+    state.end_reload()
+    assert sorted(changes.take()) == [(b"a", None), (b"b", b"2")]
+    assert state.contents.copy() == {b"b": b"2"}
+
+
 def test_changes_that_could_not_be_applied_are_reported_after_the_reload(
     state: TableState, changes: Changes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
