@@ -43,7 +43,8 @@ class EpochHistory:
             self._starts.append(start)
 
     def resume_at(self, offset: int, epoch: int) -> None:
-        """Set the epoch of the last record before an offset, which another consumer has read."""
+        """Forget the records before an offset, except the epoch of the last one if it is known."""
+        self._starts.clear()
         self.add(EpochStart(epoch, 0))  # where it began is unknown
         self._known_from = offset
 
@@ -131,13 +132,15 @@ class TopicPartitionState:
 
     def seek(self, offset: int) -> None:
         """Resume at an offset that the user chose; responses to earlier requests are ignored."""
-        was_read = offset <= self.reader.fetch_offset  # then the epoch of the records before it is known
         # Records before an offset behind a truncation differ, for example those before the log start. They are not
         # compared again, because the leader would report the same truncation.
         is_behind_truncation = self.truncated_to is not None and self.truncated_to < offset
         self.truncated_to = None
-        self.epochs.truncate(0 if is_behind_truncation or self.new_topic_id is not None else offset)
-        self._resume_at(offset, self.epochs.last if was_read else UNKNOWN_EPOCH)
+        if offset > self.reader.fetch_offset:  # the records in between were not read
+            self.epochs.resume_at(offset, UNKNOWN_EPOCH)
+        else:
+            self.epochs.truncate(0 if is_behind_truncation or self.new_topic_id is not None else offset)
+        self._resume_at(offset, self.epochs.last)
         self.seek_count += 1
         # Checks, errors and the backoff concerned the old position.
         self.check_in_flight = False

@@ -71,27 +71,15 @@ class LogReads:
         for partition in offsets:
             if partition.topic != self._topic or not self._reads_partition(partition.partition):
                 raise worker.not_read_error(partition)
-        # Whether the target may be in another log than the one that was read: then its offset does not show if it was.
-        may_lack = isinstance(target, RecordMetadata) and worker.state.may_lack(
-            TopicPartition(target.topic, target.partition), target.topic_id, target.leader_epoch
-        )
-        if not may_lack and worker.has_delivered(offsets):
+        if worker.has_delivered(offsets) and not self._may_lack(target):
             return
-        future = LogFuture(lambda: self._thread.is_current, self._system)
-        if self._thread.is_current:
-            future.result()  # raises IllegalLogStateError: a callback cannot wait for its own log
-        if may_lack:
-            worker.pending_reads.add_read_to_end(future)
-        else:
-            worker.pending_reads.add_read_past(future, offsets)
         deadline = None if timeout is None else Deadline.after(timeout, "timeout", system=self._system)
-        try:
-            self._thread.wake()
-            if self._thread.wait_until_done(future, deadline):
-                future.result()
-                return
-        finally:
-            worker.pending_reads.remove(future)  # after a timeout, or an interrupt
+        to_end = self._may_lack(target)
+        was_read = self._wait_for(offsets, deadline, to_end=to_end)
+        if was_read and not to_end and self._may_lack(target):  # the offsets are those of an earlier log
+            was_read = self._wait_for(offsets, deadline, to_end=True)
+        if was_read:
+            return
         positions = worker.positions
         missing = {tp: offset for tp, offset in offsets.items() if positions.get(tp, 0) < offset}
         # Without a missing one, the read has waited for the end of the log, or for the check of a truncation.
@@ -102,6 +90,31 @@ class LogReads:
             partition.partition,
             offset - 1,
         )
+
+    def _may_lack(self, target: ReadTarget) -> bool:
+        """Whether the target may be in another log than was read: then its offset does not show whether it was read."""
+        return isinstance(target, RecordMetadata) and self._worker.state.may_lack(
+            TopicPartition(target.topic, target.partition), target.topic_id, target.leader_epoch
+        )
+
+    def _wait_for(self, offsets: Mapping[TopicPartition, int], deadline: Deadline | None, *, to_end: bool) -> bool:
+        """Wait for a read past the offsets, or to the end; return whether it ended in time."""
+        worker = self._worker
+        future = LogFuture(lambda: self._thread.is_current, self._system)
+        if self._thread.is_current:
+            future.result()  # raises IllegalLogStateError: a callback cannot wait for its own log
+        if to_end:
+            worker.pending_reads.add_read_to_end(future)
+        else:
+            worker.pending_reads.add_read_past(future, offsets)
+        try:
+            self._thread.wake()
+            if self._thread.wait_until_done(future, deadline):
+                future.result()
+                return True
+            return False
+        finally:
+            worker.pending_reads.remove(future)  # after a timeout, or an interrupt
 
     def _start_timeout_error(self, start_timeout: float) -> BrokerTimeoutError:
         unreached = self._worker.pending_reads.unreached_offsets(self._worker.positions)

@@ -135,6 +135,6 @@ def check_followers(counts: ObservedCounts, partition: TopicPartition, rack: str
 
 
 def has_undecided(environment: Environment, partition: TopicPartition, generation: int, until: int) -> bool:
-    """Return whether transactions before an offset are open, or end after it."""
+    """Return whether transactions before an offset are open, or end after it; expired ones count no more."""
     truth = environment.oracle.truth(partition, generation)
-    return truth.end_offset(READ_COMMITTED, environment.world.now) < until
+    return truth.log_start() < truth.end_offset(READ_COMMITTED, environment.world.now) < until
