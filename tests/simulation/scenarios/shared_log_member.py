@@ -372,8 +372,11 @@ class LogMember:
             )
         if self._table is None and not self._truth.was_recreated:
             for index, entry in self._truth.required(visible):
-                delivered = self.view.delivered.get(index, {}).get(entry.offset, b"missing")
-                if entry.offset == metadata.offset and delivered != entry.value:
+                delivered = self.view.delivered.get(index, {})
+                was_delivered = entry.offset in delivered
+                if self._truth.detects_truncations:  # else the record of a truncated log looks the same
+                    was_delivered = was_delivered and delivered[entry.offset] == entry.value
+                if entry.offset == metadata.offset and not was_delivered:
                     self.view.violations.append(
                         f"wait_for returned before offset {entry.offset} of partition {index} was delivered"
                     )
