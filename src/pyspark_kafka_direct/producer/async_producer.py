@@ -54,6 +54,8 @@ _MEMORY_OVERHEAD: Final = 1024
 
 _MAX_TIMESTAMP: Final = (1 << 63) - 1
 
+_EXIT_SECONDS: Final = 2.0  # that the exit of the process waits at most for the background thread
+
 _CALLBACK_GRACE_SECONDS: Final = 0.2  # seconds after the timeout of `close` for callbacks of records that it fails
 
 
@@ -325,7 +327,7 @@ class AsyncProducer:
             raise
         self._signal = signal
         # The thread refers to the producer, so this is called at the exit of the process.
-        self._system.finalize(self, _warn_of_incomplete_records, weakref.ref(self))
+        self._system.finalize(self, _end_at_exit, weakref.ref(self))
         return signal
 
     def _run(self, signal: WakeupSignal) -> None:
@@ -485,14 +487,23 @@ class AsyncProducer:
             raise RuntimeError(f"{method} cannot be called in a callback of a record: it would wait for itself.")
 
 
-def _warn_of_incomplete_records(reference: weakref.ref[AsyncProducer]) -> None:
-    """Warn at the exit of the process of records that may be lost."""
+def _end_at_exit(reference: weakref.ref[AsyncProducer]) -> None:
+    """Warn at the exit of the process of records that may be lost, and end the thread, which may not be in the kernel.
+
+    Before version 3.14, Python ends threads at the exit by unwinding their stack, which may abort the process.
+    """
     producer = reference()
     if producer is None or producer._pid != os.getpid():
         return
-    with producer._lock:
+    with producer._changed:
         topics = {record.topic for record in producer._incomplete.values()}
         count = len(producer._incomplete)
+        if not producer.in_callback:
+            producer._aborted = True
+            producer._request_flush()
+            ends_at = producer._monotonic() + _EXIT_SECONDS
+            while producer._signal is not None and (remaining := ends_at - producer._monotonic()) > 0:
+                producer._system.wait(producer._changed, remaining)
     if count:
         _log.warning(
             "The process ends although the brokers have not acknowledged %d records of %s, which may be lost. Call "

@@ -287,16 +287,16 @@ def test_each_thread_that_waits_for_a_record_is_notified(cluster: ProducerCluste
     assert [thread.completed for thread in threads] == [[future]] * 2
 
 
-def test_the_warning_of_incomplete_records_names_their_topics(
+def test_the_exit_warns_of_the_topics_of_incomplete_records_and_ends_the_thread(
     cluster: ProducerCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     at_exit: list[Any] = []
     monkeypatch.setattr(cluster.process, "finalize", lambda _, call, *given: at_exit.append((call, given)))
     producer = cluster.async_producer(ONE_BATCH)
-    for topic in "tuv":
-        producer.send(topic, b"k", b"v")
-    ((warn, given),) = at_exit
-    assert warn is async_producer._warn_of_incomplete_records
-    warn(*given)
+    futures = [producer.send(topic, b"k", b"v") for topic in "tuv"]
+    ((end, given),) = at_exit
+    assert end is async_producer._end_at_exit
+    end(*given)
     assert "have not acknowledged 3 records of t, u, v, which may be lost" in caplog.text
-    producer.flush(TIMEOUT)
+    assert producer._signal is None, "the thread has ended"
+    assert all(isinstance(future.exception(TIMEOUT), BrokerTimeoutError) for future in futures)
