@@ -69,14 +69,10 @@ class Environment:
     @property
     def may_hide_partitions(self) -> bool:
         """Whether brokers may lack new partitions while no other one responds, so that they are taken for deleted."""
-        return self.has_outdated_brokers and any(
-            event.kind in UNREACHABLE or event.args.get("repeats", 1) > 1 for event in self.plan.events
+        events = self.plan.events
+        return any(event.kind in OUTDATED for event in events) and any(
+            event.kind in UNREACHABLE or event.args.get("repeats", 1) > 1 for event in events
         )
-
-    @property
-    def has_outdated_brokers(self) -> bool:
-        """Whether brokers may have other metadata than others for long."""
-        return any(event.kind in OUTDATED for event in self.plan.events)
 
     def process(self, name: str) -> SimulatedProcess:
         return SimulatedProcess(self.world, self.network, name)

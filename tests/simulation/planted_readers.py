@@ -154,16 +154,6 @@ def _second_report_of_a_recreation() -> Sequence[Patch]:
     return [Patch(MicroBatchPlanner, "_report_lost", report)]
 
 
-def _ends_of_a_later_topic() -> Sequence[Patch]:
-    from pyspark_kafka_direct.datasource import micro_batch_planner
-    from pyspark_kafka_direct.planning import offset_reader
-
-    return [
-        Patch(module, "are_topic_ids_current", lambda _: lambda *_: True)
-        for module in (micro_batch_planner, offset_reader)
-    ]
-
-
 def _queue_is_sent_after_a_sync_commit() -> Sequence[Patch]:
     from pyspark_kafka_direct.spark.offset_committer import AsyncOffsetCommitter
 
@@ -329,7 +319,6 @@ BUGS: Final = (
     _batch("early time", "A start by time is one offset too early.", _start_by_time_is_too_early),
     _batch("reported offsets", "Reports of expired records name the next offsets.", _reported_offsets_are_wrong),
     _batch("large tasks", "A task may have one record more than maxRecordsPerPartition.", _large_tasks),
-    _batch("later ends", "End offsets may be those of a later topic than the topic ids.", _ends_of_a_later_topic),
     _direct(
         "queue after commitSync",
         "commitSync leaves queued offsets, which are sent after it.",

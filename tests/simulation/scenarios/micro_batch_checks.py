@@ -60,10 +60,8 @@ class SinkChecker:
         look_seconds: float,
         may_hide_partitions: bool,
         may_deny_topics: bool,
-        has_same_metadata: bool,
     ) -> None:
         self._may_deny_topics = may_deny_topics
-        self._has_same_metadata = has_same_metadata
         self._may_hide_partitions = may_hide_partitions
         self._look_seconds = look_seconds
         self._truth = truth
@@ -386,24 +384,12 @@ class SinkChecker:
             raise ViolationError(f"batch {read.batch} reads {sorted(ranges)}, which its end lacks")
 
     def _check_tasks(self, read: BatchRead) -> None:
-        """Check the sizes of a batch's tasks, and that the ids of their topics are those of the offsets."""
+        """Check the sizes of a batch's tasks."""
         options, counts = self._runs[read.run].options, [task.offsets.count() for task in read.reads]
         most = int(options.get("maxRecordsPerPartition", max(counts, default=0)))
         fewest = min(int(options.get("minPartitions", 0)), sum(counts)) // 2  # rounding may give some fewer
         if len(counts) < fewest or any(not 0 < count <= most for count in counts):
             raise ViolationError(f"batch {read.batch} has tasks with {counts} offsets: {dict(options)}")
-        logged = self._checkpoint.offsets[read.batch]
-        # Another run has the ids of its start, and a broker that lags behind returns those of a deleted topic.
-        for task in read.reads if read.run == logged.run and self._has_same_metadata else ():
-            if task.topic_id is None or "{" in options.get("startingOffsets", ""):
-                continue
-            (topic, index), until = task.offsets.topic_partition, task.offsets.until_offset
-            generation = self._cluster.generations_by_id[task.topic_id]
-            truth = self._truth.partitions.get((topic, generation, index))
-            if truth is not None and until > truth.max_watermark(read.planned_at):
-                raise ViolationError(
-                    f"batch {read.batch} reads {topic}-{index} ({generation}) until {until}, after the end of its log"
-                )
 
     def _may_move(self, read: BatchRead, partition: tuple[str, int], position: int) -> bool:
         """Return whether a batch may read a partition from another offset than its start."""

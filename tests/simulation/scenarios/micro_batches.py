@@ -233,8 +233,6 @@ class _QueryHistory:
             look_seconds=max(_LONG_LOOK, *lags) if lags else _LOOK,
             may_hide_partitions=self._environment.may_hide_partitions,
             may_deny_topics="deny_topic" in kinds,
-            has_same_metadata=not self._environment.has_outdated_brokers
-            and not self._environment.cluster.settings.metadata_lag,
         )
         self._writer = RecordWriter(self._environment, list(plan.parameters["partitions"]))
         self._crashes = [dict(each) for each in plan.parameters["crash_list"][: plan.parameters["crashes"]]]
