@@ -71,10 +71,11 @@ class LogReads:
         for partition in offsets:
             if partition.topic != self._topic or not self._reads_partition(partition.partition):
                 raise worker.not_read_error(partition)
-        if worker.has_delivered(offsets) and not self._may_lack(target):
+        is_delivered = worker.has_delivered(offsets)
+        to_end = self._may_lack(target)  # of a later state than `is_delivered`
+        if is_delivered and not to_end:
             return
         deadline = None if timeout is None else Deadline.after(timeout, "timeout", system=self._system)
-        to_end = self._may_lack(target)
         was_read = self._wait_for(offsets, deadline, to_end=to_end)
         if was_read and not to_end and self._may_lack(target):  # the offsets are those of an earlier log
             was_read = self._wait_for(offsets, deadline, to_end=True)

@@ -174,8 +174,7 @@ class AsyncProducer:
             self._closed = True
             ends_at = self._system.monotonic() + seconds
             self._request_flush()
-            while self._signal is not None and (remaining := ends_at - self._system.monotonic()) > 0:
-                self._system.wait(self._changed, remaining)
+            self._wait_for_thread(ends_at)
             self._aborted = True
             self._request_flush()  # wakes the thread, which ends although records are incomplete
             has_incomplete_records = any(not record.completion_claimed for record in self._incomplete.values())
@@ -478,6 +477,11 @@ class AsyncProducer:
         if self._signal is not None:
             self._signal.set()
 
+    def _wait_for_thread(self, ends_at: float) -> None:
+        """Wait with the lock until the background thread has ended, or until a time."""
+        while self._signal is not None and (remaining := ends_at - self._system.monotonic()) > 0:
+            self._system.wait(self._changed, remaining)
+
     def _check_process(self) -> None:
         if self._pid != os.getpid():
             raise RuntimeError("The producer belongs to the parent process; create another one after the fork.")
@@ -488,9 +492,10 @@ class AsyncProducer:
 
 
 def _end_at_exit(reference: weakref.ref[AsyncProducer]) -> None:
-    """Warn at the exit of the process of records that may be lost, and end the thread, which may not be in the kernel.
+    """Warn at the exit of the process of records that may be lost, and end the thread.
 
-    Before version 3.14, Python ends threads at the exit by unwinding their stack, which may abort the process.
+    Before version 3.14, Python ends threads at the exit by unwinding their stack. In the kernel, this may abort the
+    process.
     """
     producer = reference()
     if producer is None or producer._pid != os.getpid():
@@ -501,9 +506,7 @@ def _end_at_exit(reference: weakref.ref[AsyncProducer]) -> None:
         if not producer.in_callback:
             producer._aborted = True
             producer._request_flush()
-            ends_at = producer._monotonic() + _EXIT_SECONDS
-            while producer._signal is not None and (remaining := ends_at - producer._monotonic()) > 0:
-                producer._system.wait(producer._changed, remaining)
+            producer._wait_for_thread(producer._monotonic() + _EXIT_SECONDS)
     if count:
         _log.warning(
             "The process ends although the brokers have not acknowledged %d records of %s, which may be lost. Call "
