@@ -141,6 +141,17 @@ def test_findings_of_each_broker_and_of_the_cluster(monkeypatch: pytest.MonkeyPa
     assert {"topic s", "topic t", "group g", "group h"} <= by_subject.keys()
 
 
+def test_a_broker_that_does_not_know_that_it_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was frozen, and the others return that it is fenced; the order of the checks has no effect."""
+    checks = [checked(number) for number in (1, 2, 3)]
+    for number in (1, 3):
+        checks[number - 1].brokers = [Broker(each, f"b{each}", each, is_fenced=each == 2) for each in (1, 2, 3)]
+    for order in (checks, checks[::-1], [checks[0], checks[2], checks[1]]):
+        monkeypatch.setattr(cluster_check, "_check_brokers", lambda *_, order=order: order)
+        found = cluster_check.check_cluster(SETTINGS, Wanted(), 10)
+        assert [each.subject for each in found if each.check == "heartbeats"] == ["broker 2 at b2:2"]
+
+
 def test_each_check_that_does_not_end_has_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     has_ended = threading.Event()
     monkeypatch.setattr(BrokerCheck, "run", lambda _: has_ended.wait(300))

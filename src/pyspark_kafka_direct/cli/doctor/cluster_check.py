@@ -29,7 +29,9 @@ _SKEW_PROBLEM: Final = 60.0  # logins with Kerberos and with tokens fail when cl
 def check_cluster(settings: ConnectionSettings, wanted: Wanted, timeout: float) -> list[Finding]:
     """Check the cluster in at most so many seconds."""
     checks = _check_brokers(settings, wanted, timeout)
-    brokers = {(broker.host, broker.port): broker for check in checks for broker in check.brokers}
+    # A broker that was frozen returns old metadata at first, in which it is not fenced: so the fenced ones are last.
+    returned = sorted((broker for check in checks for broker in check.brokers), key=lambda broker: broker.is_fenced)
+    brokers = {(broker.host, broker.port): broker for broker in returned}
     findings = [finding for check in checks for finding in _broker_findings(check, checks, brokers, settings)]
     reached = [check for check in checks if check.has_responded]
     findings += _cluster_findings(reached, brokers)
