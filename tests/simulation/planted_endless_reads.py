@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.planting import BugsOf, Patch
@@ -37,43 +36,6 @@ def _first_epoch_of_a_response() -> Sequence[Patch]:
         return add_batches
 
     return [Patch(EpochHistory, "add_batches", add)]
-
-
-def _paused_rows_are_lost() -> Sequence[Patch]:
-    from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
-
-    def collect(original: Any) -> Any:
-        def _collect_batches(self: Any) -> Any:
-            polled = original(self)
-            for partition in self._ready:
-                if partition.paused:
-                    partition.position = partition.reader.fetch_offset
-                    partition._discard_decoder()
-            self._ready = deque(each for each in self._ready if not each.paused)
-            return polled
-
-        return _collect_batches
-
-    return [Patch(PartitionConsumer, "_collect_batches", collect)]
-
-
-def _paused_partitions_are_returned() -> Sequence[Patch]:
-    from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
-
-    def collect(original: Any) -> Any:
-        def _collect_batches(self: Any) -> Any:
-            paused = [each for each in self._ready if each.paused]
-            for each in paused:
-                each.paused = False
-            try:
-                return original(self)
-            finally:
-                for each in paused:
-                    each.paused = True
-
-        return _collect_batches
-
-    return [Patch(PartitionConsumer, "_collect_batches", collect)]
 
 
 def _checks_from_before_a_seek_count() -> Sequence[Patch]:
@@ -129,8 +91,6 @@ BUGS: Final = (
     _bug(
         "first epoch", "Of a response, only the first batch's leader epoch is remembered.", _first_epoch_of_a_response
     ),
-    _bug("paused rows lost", "Fetched rows of a paused partition are lost.", _paused_rows_are_lost),
-    _bug("paused rows returned", "Fetched rows of a paused partition are returned.", _paused_partitions_are_returned),
     _bug(
         "checks before a seek",
         "The outcome of a check from before a seek is applied.",

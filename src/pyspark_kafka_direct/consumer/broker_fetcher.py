@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _REQUEST_TIMEOUT_OPTION = "kafka.request.timeout.ms"
 
 # A connection that was idle for so long is checked before it is used: brokers close idle connections.
-_IDLE_CHECK_SECONDS = 1.0
 
 # A response that arrives within this share of fetch.max.wait.ms did not wait for records. After several such responses
 # without records, fetches back off. Kafka responds at once while an offset lies between the last stable offset and the
@@ -89,8 +88,8 @@ class BrokerFetcher:
 
     @property
     def has_undelivered_rows(self) -> bool:
-        """Whether ``poll`` still has to return rows of the last response; those of paused partitions may stay."""
-        return any(not partition.drained and not partition.paused for partition in self.partitions)
+        """Whether ``poll`` still has to return rows of the last response."""
+        return any(not partition.drained for partition in self.partitions)
 
     @property
     def response_deadline(self) -> float:
@@ -145,15 +144,6 @@ class BrokerFetcher:
                 broker=str(self.node),
             )
         return False
-
-    @property
-    def must_reconnect(self) -> bool:
-        """Whether the broker closed the idle connection, or certificates have changed since it was opened."""
-        if self._channel is None:
-            return False
-        idle_for_long = self._system.monotonic() - self.received_at > _IDLE_CHECK_SECONDS
-        connection = self._channel.connection
-        return (idle_for_long and connection.has_response()) or connection.certificates_changed
 
     def collect_response(self) -> tuple[list[InFlightFetch], FetchResponseData]:
         """Return the response that has arrived, and what was requested."""

@@ -94,9 +94,7 @@ class FetcherManager:
                 fetcher.release()
                 del self._fetchers[fetcher.node]
                 continue
-            due_partitions = [
-                partition for partition in fetcher.partitions if not partition.paused and partition.next_fetch_at <= now
-            ]
+            due_partitions = [partition for partition in fetcher.partitions if partition.next_fetch_at <= now]
             if due_partitions:
                 self._connect_or_send(fetcher, due_partitions)
 
@@ -107,9 +105,7 @@ class FetcherManager:
         # ``send_fetches`` has handled pauses that ended before ``_checked_at``. If one has ended since, do not wait.
         wakeup_times = [until, *(fetcher.response_deadline for fetcher in waiting)]
         wakeup_times += [
-            partition.next_fetch_at
-            for partition in self._partitions
-            if partition.next_fetch_at > self._checked_at and not partition.paused
+            partition.next_fetch_at for partition in self._partitions if partition.next_fetch_at > self._checked_at
         ]
         wakeup_times += [
             fetcher.next_fetch_at for fetcher in self._fetchers.values() if fetcher.next_fetch_at > self._checked_at
@@ -243,7 +239,7 @@ class FetcherManager:
 
     def _connect_or_send(self, fetcher: BrokerFetcher, due_partitions: Sequence[TopicPartitionState]) -> None:
         """Send a fetch request; without a connection, start to connect, and send it once that has succeeded."""
-        if fetcher.must_reconnect:
+        if fetcher.connected and fetcher.connection.certificates_changed:
             fetcher.release()
         if not fetcher.connected:
             self._connect(fetcher)
@@ -284,10 +280,7 @@ class FetcherManager:
         due_with_seek_counts = [
             (partition, partition.seek_count)
             for partition in self._partitions
-            if partition not in self._assigned
-            and not partition.check_in_flight
-            and not partition.paused
-            and partition.next_fetch_at <= now
+            if partition not in self._assigned and not partition.check_in_flight and partition.next_fetch_at <= now
         ]
         topic_names = {partition.tp.topic for partition, _ in due_with_seek_counts}
         if not topic_names:

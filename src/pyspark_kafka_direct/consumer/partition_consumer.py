@@ -39,7 +39,7 @@ from pyspark_kafka_direct.planning.loss_errors import truncated_error, unproven_
 from pyspark_kafka_direct.records import COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from uuid import UUID
 
     import pyarrow as pa
@@ -76,8 +76,8 @@ class PartitionConsumer:
 
     Transient errors (a moved leader, a broken connection, a restarted broker, a quota) are retried as long as they
     last, and are visible in ``transient_errors``. ``poll`` raises all others, once each time they are found; the next
-    call returns the batches of the other partitions. Unless the owner then calls ``seek`` or ``pause``, the fetch is
-    retried and fails again.
+    call returns the batches of the other partitions. Unless the owner then calls ``seek``, the fetch is retried
+    and fails again.
     """
 
     def __init__(
@@ -180,21 +180,11 @@ class PartitionConsumer:
                 topic_id=(topic_ids or {}).get(tp),
             )
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return and fetch nothing of these partitions; ``poll`` still raises errors of their earlier fetches."""
-        for tp in partitions:
-            self._state_of(tp).paused = True
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Resume paused partitions; they are fetched after the response to the fetch in flight."""
-        for tp in partitions:
-            state = self._state_of(tp)
-            state.paused = False
-            state.reader.forget_empty_responses()
-
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Resume at another offset; after ``TopicRecreatedError`` it is an offset of the new topic."""
-        state = self._state_of(partition)
+        state = self._partitions.get(partition)
+        if state is None:
+            raise ValueError(f"{partition} is not assigned to this consumer")
         state.seek(_checked_offset(partition, offset))
         self._pending_errors.pop(state, None)
 
@@ -208,12 +198,6 @@ class PartitionConsumer:
             else:
                 self._background.close_after_fork()
                 self._fetcher_manager.close_after_fork()
-
-    def _state_of(self, tp: TopicPartition) -> TopicPartitionState:
-        try:
-            return self._partitions[tp]
-        except KeyError:
-            raise ValueError(f"{tp} is not assigned to this consumer") from None
 
     def _check_open(self) -> None:
         if self._closed:
@@ -243,16 +227,12 @@ class PartitionConsumer:
     def _collect_batches(self) -> tuple[list[PolledBatch], bool]:
         """Return about ``max_bytes`` of rows, from the partitions in turn, and whether any position moved forward."""
         polled: list[PolledBatch] = []
-        paused: list[TopicPartitionState] = []
         total_bytes = 0
         moved, self._position_moved = self._position_moved, False
         while self._ready and total_bytes < self._max_bytes:
             partition = self._ready.popleft()
             if partition.drained:
                 continue  # its fetched records were discarded
-            if partition.paused:
-                paused.append(partition)
-                continue
             previous_position = partition.position
             try:
                 rows = partition.read()
@@ -264,7 +244,6 @@ class PartitionConsumer:
                 polled.append(PolledBatch(partition.tp, rows))
                 total_bytes += rows.get_total_buffer_size()
                 self._ready.append(partition)  # last, so that all partitions get their turn
-        self._ready.extend(paused)
         return polled, moved
 
     def _handle_response(self, fetcher: BrokerFetcher) -> None:

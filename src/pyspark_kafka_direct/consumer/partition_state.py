@@ -108,7 +108,6 @@ class TopicPartitionState:
         self.position = offset  # after the last returned record
         self.reader = PartitionReader(tp, offset, read_committed=read_committed, in_planned_range=False)
         self.served_by_leader = False  # then a log that ends before the position was truncated
-        self.paused = False
         self.leader_epoch = UNKNOWN_EPOCH
         self.needs_validation = False  # whether the next fetch sends ``last_fetched_epoch`` (KIP-320)
         self.seek_count = 0  # a response to a request from before a seek is ignored

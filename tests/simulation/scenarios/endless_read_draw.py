@@ -23,7 +23,7 @@ _KINDS: Final = tuple(
     for kind in EVENT_KINDS
     if kind not in ("create_topic", "delete_topic", "recreate_topic", "expand_topic", "deny_topic", "reuse_address")
 )
-_STEPS: Final = ("poll", "poll", "poll", "poll", "sleep", "pause", "resume", "resume", "seek", "seek", "reopen")
+_STEPS: Final = ("poll", "poll", "poll", "poll", "sleep", "seek", "seek", "reopen")
 
 
 def draw(rng: random.Random, size: Size) -> Plan:

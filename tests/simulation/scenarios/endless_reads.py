@@ -1,4 +1,4 @@
-"""Reads without an end: a ``PartitionConsumer`` that is paused, moved and replaced returns each record once, in order.
+"""Reads without an end: a ``PartitionConsumer`` that moves and is replaced returns each record once, in order.
 
 A model of what was returned has the rows between two offsets of each partition. When a truncation is reported, the rows
 from there on are removed, and read again. At the end the rows must be those of the log.
@@ -85,7 +85,6 @@ class _Reader:
         self._parameters = environment.plan.parameters
         self._partitions = partitions
         self._models = {tp: _PartitionModel() for tp in partitions}
-        self._paused: set[TopicPartition] = set()
 
     def run(self) -> None:
         self._client = self._environment.client(
@@ -97,7 +96,6 @@ class _Reader:
         self._consumer = self._open({})
         for step in self._parameters["steps"]:
             self._take(step)
-        self._resume(self._partitions)
         self._read_everything()
         self._consumer.close()
         self.process.sleep(_LAST_CONNECT_SECONDS)
@@ -130,11 +128,6 @@ class _Reader:
                     self._poll(step["seconds"])
             case "sleep":  # the caller is slower than the broker
                 self.process.sleep(step["seconds"])
-            case "pause":
-                self._consumer.pause([tp])
-                self._paused.add(tp)
-            case "resume":
-                self._resume([tp])
             case "seek":
                 end = self._environment.oracle.truth(tp).end_offset(READ_UNCOMMITTED)
                 if step["first_fraction"] is not None:
@@ -144,7 +137,6 @@ class _Reader:
             case "reopen":
                 self._consumer.close()
                 self._consumer = self._open(self._consumer.last_epochs)
-                self._paused.clear()
 
     def _reach_check(self, tp: TopicPartition) -> None:
         """Poll until requests in the background check what an error of a partition means, for some seconds at most."""
@@ -152,10 +144,6 @@ class _Reader:
             if self._consumer._partitions[tp].check_in_flight:
                 return
             self._poll(_SHORT_POLL_SECONDS)
-
-    def _resume(self, partitions: list[TopicPartition]) -> None:
-        self._consumer.resume(partitions)
-        self._paused.difference_update(partitions)
 
     def _seek(self, tp: TopicPartition, offset: int) -> None:
         self._consumer.seek(tp, offset)
@@ -193,8 +181,6 @@ class _Reader:
     def _add(self, batch: PolledBatch) -> None:
         tp, rows = batch
         model = self._models[tp]
-        if tp in self._paused:
-            raise ViolationError(f"{tp} is paused, and rows of it are returned")
         check_batch(rows, self._parameters, tp, self._environment.oracle)
         offsets, values = rows.column("offset").to_pylist(), rows.column("value").to_pylist()
         if offsets != sorted(set(offsets)) or offsets[0] < model.position:

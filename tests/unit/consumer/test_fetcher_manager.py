@@ -97,20 +97,6 @@ def test_unreachable_brokers_are_retried_with_backoff(cluster: ConsumerCluster) 
         assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [0]}
 
 
-def test_idle_connection_closed_by_the_broker_is_replaced(cluster: ConsumerCluster) -> None:
-    with cluster.consumer() as consumer:
-        consumer.poll(1)
-        consumer.pause([ONE, TWO, THREE])
-        consumer.poll(700)
-        cluster.break_connections()
-        consumer.resume([ONE, TWO, THREE])
-        cluster.append(ONE, 1)
-        now = cluster.now
-        assert offsets(consumer.poll(1)) == {ONE: [0]}
-        assert cluster.now < now + 0.05
-        assert consumer.transient_errors == {}
-
-
 def test_unresponsive_broker_is_removed_after_the_request_timeout(cluster: ConsumerCluster) -> None:
     with cluster.consumer() as consumer:
         consumer.poll(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from tests.unit.consumer.polling import (
@@ -17,9 +17,6 @@ from tests.unit.consumer.polling import (
 
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.records import COLUMNS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def test_records_of_all_partitions_are_returned(cluster: ConsumerCluster) -> None:
@@ -162,33 +159,6 @@ def test_open_transactions_only_block_read_committed(cluster: ConsumerCluster) -
         assert offsets(consumer.poll(1)) == {ONE: [2, 3, 4, 5]}
 
 
-def test_paused_partitions_are_not_fetched(cluster: ConsumerCluster) -> None:
-    with cluster.consumer({ONE: 0, TWO: 0}) as consumer:
-        consumer.poll(1)
-        consumer.pause([ONE])
-        consumer.poll(1)
-        cluster.requests.clear()
-        cluster.append(ONE, 4)
-        cluster.append(TWO, 4)
-        assert offsets(consumer.poll(2)) == {TWO: [0, 1, 2, 3]}
-        consumer.poll(2)
-        assert {tp for tp, _ in cluster.fetched()} == {TWO}
-        consumer.resume([ONE])
-        assert offsets(consumer.poll(2)) == {ONE: [0, 1, 2, 3]}
-
-
-def test_fetched_records_of_a_paused_partition_are_returned_after_resume(cluster: ConsumerCluster) -> None:
-    cluster.append(ONE, 6)
-    with cluster.consumer({ONE: 0, TWO: 0}, max_bytes=1) as consumer:
-        assert offsets(consumer.poll(1)) == {ONE: [0]}
-        consumer.pause([ONE])
-        cluster.append(ONE, 1)  # returned by the fetch in flight, and does not fit
-        cluster.append(TWO, 1)
-        assert offsets(consumer.poll(1)) == {TWO: [0]}
-        consumer.resume([ONE])
-        assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [1, 2, 3, 4, 5, 6]}
-
-
 def test_a_seek_ends_the_backoff(cluster: ConsumerCluster) -> None:
     """The error concerned the old position; the pauses after later errors are short again."""
     cluster.append(ONE, 10)
@@ -231,14 +201,8 @@ def test_unknown_partitions_and_invalid_offsets_are_rejected(cluster: ConsumerCl
     with pytest.raises(ValueError, match="flights-0 cannot be read from offset -1"):
         cluster.consumer({ONE: -1})
     with cluster.consumer({ONE: 0}) as consumer:
-        uses: list[Callable[[], None]] = [
-            lambda: consumer.seek(TWO, 0),
-            lambda: consumer.pause([TWO]),
-            lambda: consumer.resume([TWO]),
-        ]
-        for use in uses:
-            with pytest.raises(ValueError, match="flights-1 is not assigned to this consumer"):
-                use()
+        with pytest.raises(ValueError, match="flights-1 is not assigned to this consumer"):
+            consumer.seek(TWO, 0)
         with pytest.raises(ValueError, match="offset -2"):
             consumer.seek(ONE, -2)
     with pytest.raises(RuntimeError, match="closed"):

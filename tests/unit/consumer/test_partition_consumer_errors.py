@@ -261,22 +261,6 @@ def test_time_without_data_of_a_leader_does_not_count_after_an_interruption(is_m
             assert 5 <= cluster.now - now < 9
 
 
-def test_time_in_a_pause_proves_no_gap(cluster: ConsumerCluster) -> None:
-    cluster.append(ONE, 5)
-    cluster.append_gap(ONE, 4)
-    with cluster.consumer({ONE: 0}) as consumer:
-        poll_until(consumer, lambda: consumer.positions[ONE] == 5)
-        consumer.poll(1)
-        assert consumer.transient_errors.keys() == {ONE}
-        consumer.pause([ONE])
-        consumer.poll(30)
-        consumer.resume([ONE])
-        consumer.poll(4)
-        assert consumer.positions[ONE] == 5
-        consumer.poll(100)
-        assert consumer.positions[ONE] == 9
-
-
 @pytest.mark.slow
 def test_throttled_time_between_empty_responses_proves_no_gap(cluster: ConsumerCluster) -> None:
     cluster.append(ONE, 5)

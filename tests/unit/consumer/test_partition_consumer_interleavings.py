@@ -55,7 +55,6 @@ class Interleavings(RuleBasedStateMachine):
         )
         self.detects_truncation = newest >= 12
         self.returned: dict[TopicPartition, list[tuple[int, bytes | None]]] = {tp: [] for tp in PARTITIONS}
-        self.paused: set[TopicPartition] = set()
         self.watched_from = dict.fromkeys(PARTITIONS, 0)  # earlier offsets are no longer checked
 
     # Writers.
@@ -132,16 +131,6 @@ class Interleavings(RuleBasedStateMachine):
             assert self.cluster.now <= before + seconds + 0.01
             self.check_polled(polled)
 
-    @rule(tp=partition_strategy)
-    def pause(self, tp: TopicPartition) -> None:
-        self.consumer.pause([tp])
-        self.paused.add(tp)
-
-    @rule(tp=partition_strategy)
-    def resume(self, tp: TopicPartition) -> None:
-        self.consumer.resume([tp])
-        self.paused.discard(tp)
-
     @rule(tp=partition_strategy, share=st.floats(0, 1))
     def seek_back(self, tp: TopicPartition, share: float) -> None:
         position = self.consumer.positions[tp]
@@ -161,8 +150,6 @@ class Interleavings(RuleBasedStateMachine):
         if not hasattr(self, "consumer"):
             return
         self.cluster.heal()
-        self.consumer.resume(PARTITIONS)
-        self.paused.clear()
         idle_since = self.cluster.now
         for _ in range(3000):
             self.poll(1.0)
@@ -198,7 +185,6 @@ class Interleavings(RuleBasedStateMachine):
     def check_polled(self, polled: Iterable[PolledBatch]) -> None:
         for tp, rows in polled:
             assert rows.num_rows
-            assert tp not in self.paused
             for offset, value in zip(rows.column("offset").to_pylist(), rows.column("value").to_pylist(), strict=True):
                 assert not self.returned[tp] or offset > self.returned[tp][-1][0]
                 self.returned[tp].append((offset, value))
