@@ -17,6 +17,7 @@ The principal needs WRITE and DESCRIBE on the transactional ids ``<prefix>.cont.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import replace
@@ -40,7 +41,8 @@ from pyspark_kafka_direct.continuous.group_offsets import (
     transactional_id,
 )
 from pyspark_kafka_direct.continuous.kafka_writer import KafkaWriterFactory
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.errors import OptionError, TransientBrokerError
+from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.data_loss import find_lost_partitions
 from pyspark_kafka_direct.planning.loss_errors import READ_FROM_START
 from pyspark_kafka_direct.planning.offset_reader import MAX_METADATA_RESPONSES, contradicting_metadata_error
@@ -55,7 +57,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
     from pyspark_kafka_direct.continuous.checkpoint_logs import CheckpointLogs, CheckpointState
     from pyspark_kafka_direct.continuous.continuous_sink import SinkWriterFactory
-    from pyspark_kafka_direct.offsets import TopicPartition
     from pyspark_kafka_direct.options.continuous_query import ContinuousSettings
     from pyspark_kafka_direct.options.settings import ConnectionSettings, ReadSettings, WriteSettings
 
@@ -63,6 +64,7 @@ _TRANSACTION_TIMEOUT_OPTION: Final = "kafka.transaction.timeout.ms"
 _TRANSACTION_TIMEOUT_MARGIN: Final = 30.0  # seconds
 _METADATA_RETRY_SECONDS: Final = 1.0
 _INIT_THREADS: Final = 16
+_PENDING_OFFSETS_SECONDS: Final = 10.0  # brokers end a transaction in less time, unless one of them has failed
 
 
 class SinkDelivery(ABC):
@@ -167,9 +169,11 @@ class ExactlyOnceDelivery(SinkDelivery):
         self._query_id = query_id
         # Do not wait for open transactions: they may be this query's own, which `_init_producer_id` aborts. So an owner
         # is known from the end of its first transaction on.
-        if foreign := foreign_offsets(
-            _epoch_offsets(self._group.committed_with_metadata(require_stable=False)), query_id
-        ):
+        foreign = self._fetch_foreign_offsets()
+        if foreign and not self._is_reset_confirmed(foreign):
+            self._wait_for_pending_offsets({tp.topic for tp in foreign})
+            foreign = self._fetch_foreign_offsets()
+        if foreign:
             self._check_reset_confirmed(foreign)
 
     def prepare(self, query_id: str, partitions: Collection[TopicPartition], tasks: int) -> None:
@@ -290,9 +294,29 @@ class ExactlyOnceDelivery(SinkDelivery):
             self._cluster.pool.system.sleep(_METADATA_RETRY_SECONDS)  # `confirm_missing` has chosen another broker
         raise contradicting_metadata_error(partitions)
 
+    def _fetch_foreign_offsets(self) -> dict[TopicPartition, EpochOffset]:
+        committed = self._group.committed_with_metadata(require_stable=False)
+        return foreign_offsets(_epoch_offsets(committed), self._query_id)
+
+    def _wait_for_pending_offsets(self, topics: Collection[str]) -> None:
+        """Wait until the offsets of transactions that are ending are visible: a token without them would be invalid.
+
+        A transaction of a query that was killed may remain open for longer. A reset aborts it, so the token is valid.
+        """
+        partitions = {
+            TopicPartition(name, index)
+            for name, topic in self._cluster.topics(topics).items()
+            for index in topic.partitions
+        }
+        with contextlib.suppress(TransientBrokerError):
+            self._group.committed_with_metadata(partitions, deadline=self._cluster.deadline(_PENDING_OFFSETS_SECONDS))
+
+    def _is_reset_confirmed(self, foreign: Mapping[TopicPartition, EpochOffset]) -> bool:
+        return self._options.reset_transaction_state == reset_token(foreign, self._query_id)
+
     def _check_reset_confirmed(self, foreign: Mapping[TopicPartition, EpochOffset]) -> None:
         """Reject a prefix that another query uses, unless the user confirmed to reset its state."""
-        if self._options.reset_transaction_state != reset_token(foreign, self._query_id):
+        if not self._is_reset_confirmed(foreign):
             raise prefix_in_use_error(foreign, self._query_id, self._prefix)
 
     def _reset_group(self, foreign: Mapping[TopicPartition, EpochOffset]) -> None:

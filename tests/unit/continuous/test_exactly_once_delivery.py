@@ -17,6 +17,7 @@ from tests.unit.continuous.test_checkpoint_logs import FakeFileManager, open_log
 from tests.unit.producer.transaction_requests import TransactionRequest, transaction_requests
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.client.consumer_group import CommittedOffset
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
 from pyspark_kafka_direct.continuous import sink_delivery
 from pyspark_kafka_direct.continuous.checkpoint_log_format import (
@@ -248,6 +249,46 @@ def test_the_prefix_of_another_query_can_be_reset(world: DeliveryCluster) -> Non
     version = world.cluster.settings.transaction_version
     assert delivery.producers == [ProducerIdAndEpoch(0, 0 if version < 2 else 1), ProducerIdAndEpoch(1, 0)]
     assert delivery.offsets_ahead(CheckpointState()) == {A1: 7}, "offsets of other queries do not count"
+
+
+def owner_of_prefix(world: DeliveryCluster) -> ExactlyOnceDelivery:
+    """Return another query with the prefix, which has committed an offset."""
+    owner = ExactlyOnceDelivery(world.options(), None, open_logs_on(FakeFileManager()), 10, world.pool)
+    owner.prepare("other", [A0, A1], 2)
+    owner.commit_offsets(3, {A0: 5}, {A0: world.id})
+    world.sleep(1)
+    return owner
+
+
+def rejected_token(world: DeliveryCluster) -> str:
+    """Return the token with which a rejected query may use the prefix."""
+    with pytest.raises(TransactionStateError, match="query other") as caught:
+        world.delivery().prepare("q", [A0, A1], 2)
+    return caught.value.message.partition("set resetTransactionState to ")[2].partition(",")[0]
+
+
+def test_a_token_includes_the_offsets_of_a_transaction_that_is_ending(world: DeliveryCluster) -> None:
+    """The query of the prefix was stopped just now, and brokers still write the markers of its last transaction."""
+    owner, coordinator = owner_of_prefix(world), TransactionCoordinator.of(world.cluster)
+    coordinator.marker_seconds = (1.0, 1.0)
+    owner.commit_offsets(3, {A1: 7}, {A1: world.id})
+    coordinator.marker_seconds = (0.0, 0.0)
+    assert set(world.committed_offsets()) == {A0}
+    token = rejected_token(world)
+    assert set(world.committed_offsets()) == {A0, A1}
+    world.delivery(resetTransactionState=token).prepare("q", [A0, A1], 2)
+
+
+def test_a_rejected_query_does_not_wait_for_a_transaction_that_remains_open(world: DeliveryCluster) -> None:
+    """The query of the prefix was killed, so its transaction is open until its timeout. A reset aborts it."""
+    owner = owner_of_prefix(world)
+    pending = {A1: CommittedOffset(7, EpochMetadata("other", 4, world.id).to_json())}
+    owner._group.commit_in_transaction("p.cont.1", owner.producers[1], pending, transaction_v2=True)
+    start = world.now
+    token = rejected_token(world)
+    assert world.now - start < 15
+    world.delivery(resetTransactionState=token).prepare("q", [A0, A1], 2)
+    assert world.now - start < 30
 
 
 def test_a_run_without_tasks_cannot_reset_a_prefix(world: DeliveryCluster) -> None:
