@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyspark_kafka_direct.errors import ColumnError, OptionError
 
@@ -110,14 +111,39 @@ def _plain(column: pa.Array, data_type: pa.DataType) -> pa.Array:
         return column
     if isinstance(column, pa.ExtensionArray):
         return _plain(column.storage, data_type)
-    # Arrow cannot decode dictionaries of views, also not those in structs.
-    if pa.types.is_dictionary(column.type):
+    types = pa.types
+    if types.is_null(column.type):
+        return pa.nulls(len(column), data_type)
+    # Arrow cannot decode dictionaries of views, also not those in structs, lists and maps.
+    if types.is_dictionary(column.type):
         values = _plain(column.dictionary, data_type)
         return pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
-    if pa.types.is_struct(column.type):
+    if types.is_struct(column.type):
         children = [_plain(column.field(index), field.type) for index, field in enumerate(data_type)]
         return pa.StructArray.from_arrays(children, fields=list(data_type), mask=column.is_null())
+    if types.is_map(data_type):
+        offsets, (keys, items) = _parts(column.offsets, column.keys, column.items)
+        keys, items = _plain(keys, data_type.key_type), _plain(items, data_type.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items, data_type, mask=column.is_null())
+    if types.is_list(data_type) or types.is_large_list(data_type):
+        offsets, (entries,) = _parts(_offsets(column), column.values)
+        made = pa.ListArray if types.is_list(data_type) else pa.LargeListArray
+        return made.from_arrays(offsets, _plain(entries, data_type.value_type), data_type, mask=column.is_null())
     return column.cast(data_type)
+
+
+def _offsets(column: pa.Array) -> pa.Array:
+    """Return where the lists of a column begin in its values, and the end."""
+    if not pa.types.is_fixed_size_list(column.type):
+        return column.offsets
+    size = column.type.list_size
+    return pa.array(range(column.offset * size, (column.offset + len(column)) * size + 1, size), pa.int32())
+
+
+def _parts(offsets: pa.Array, *values: pa.Array) -> tuple[pa.Array, list[pa.Array]]:
+    """Return the values between the first and the last offset, and the offsets in these: a batch may be a slice."""
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return pc.subtract(offsets, pa.scalar(first, offsets.type)), [each.slice(first, last - first) for each in values]
 
 
 def _plain_type(data_type: pa.DataType) -> pa.DataType:
