@@ -68,6 +68,7 @@ def test_ranges_are_read_at_most_one_batch_ahead_of_the_caller() -> None:
     assert all(thread.daemon for thread in running())
     for _ in range(8):
         assert reads.next_batch(0) is BATCH
+        assert len(running()) == 2
     assert reads.next_batch(0) is None
     wait_until(lambda: ranges.read == [9, 1, 1, 0])
     reads.close()
@@ -121,6 +122,26 @@ def test_an_error_ends_all_reads_and_is_raised_in_the_caller() -> None:
     wait_until(lambda: not running())
     reads.close()
     assert ranges.closed[0]
+
+
+def test_the_first_of_several_errors_is_raised() -> None:
+    others_may_fail = threading.Event()
+
+    def fail(index: int) -> None:
+        if index != 1:
+            others_may_fail.wait()
+        raise MemoryError(f"of range {index}")
+
+    failing = [Ranges(5, wait=partial(fail, index)).reads[0] for index in range(3)]
+    reads = ParallelReads(failing, 3, SYSTEM, open_ranges=3)
+    with pytest.raises(MemoryError, match="of range 1"):
+        reads.next_batch(0)
+    others_may_fail.set()
+    wait_until(lambda: not running())
+    for index in range(3):
+        with pytest.raises(MemoryError, match="of range 1"):
+            reads.next_batch(index)
+    reads.close()
 
 
 def test_reads_that_are_dropped_stop() -> None:

@@ -70,6 +70,31 @@ def test_a_limit_is_the_end_of_the_bar(cluster: SliceCluster, monkeypatch: pytes
     assert "] 4 of 4 offsets" in states[-1]
 
 
+@pytest.mark.parametrize("limit", [1, 2, 11, 19])
+def test_no_more_than_the_limit_is_shown(cluster: SliceCluster, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    states = shown(cluster, monkeypatch, Terminal(), limit=limit, progress=True, threads=2, order="timestamp")
+    counts = [int(state.partition("] ")[2].partition(f" of {limit} offsets")[0]) for state in states]
+    assert counts == sorted(counts)
+    assert counts[-1] == limit
+
+
+def test_the_last_state_of_a_read_that_ends_early_is_shown(
+    cluster: SliceCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stream := Terminal())
+    cluster.append_each(T0, 20, size=100_000)
+    small = {"max.partition.fetch.bytes": "110000"}
+    found = cluster.read(columns=["value"], threads=1, progress=True, params=small)
+    for _ in range(12):  # all of them in one moment, so that only the first ones are shown meanwhile
+        found.read_next_batch()
+    shown_before = stream.getvalue().count("\r")
+    found.close()
+    last = stream.getvalue().split("\r")[-1]
+    assert last.endswith(" per second\n")
+    assert shown_before < 12
+    assert " of 40 offsets" in last
+
+
 @pytest.mark.parametrize(
     ("stream", "arguments"),
     [

@@ -42,6 +42,9 @@ def records(cluster: SliceCluster) -> None:
         (["u", "t"], ALL),
         (re.compile("^T", re.IGNORECASE), ALL[:3]),
         (re.compile("t|u"), ALL),
+        ({"u", "t"}, ALL),
+        (frozenset({"t"}), ALL[:3]),
+        (("u", "t"), ALL),
         ([OffsetRange("u", 0, 0, 1), OffsetRange("t", 0, 1, 2)], ["t-0@1", "u-0@0"]),
     ],
 )

@@ -56,6 +56,14 @@ def test_ranges_of_one_partition_keep_their_order_by_timestamp(cluster: SliceClu
     assert values == [f"t-0@{offset}" for offset in range(4)]
 
 
+def test_the_ranges_are_in_the_order_of_partitions(cluster: SliceCluster) -> None:
+    given = [OffsetRange(*tp, first, first + 1) for tp in (U0, T1, T0) for first in (2, 0)]
+    for tp in (U0, T1, T0):
+        cluster.append_each(tp, 4)
+    assert cluster.read(given).ranges == tuple(sorted(given))
+    assert cluster.values(given) == [f"{tp}@{offset}" for tp in (T0, T1, U0) for offset in (0, 2)]
+
+
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize(
     ("limit", "partitions"), [(1, {T0}), (4, {T0}), (5, {T0, T1}), (6, {T0, T1}), (7, {T0, T1, U0})]
@@ -95,19 +103,31 @@ def test_a_limit_takes_the_first_records_by_timestamp(cluster: SliceCluster, lim
     assert cluster.values(order="timestamp", limit=limit) == everything[:limit]
 
 
-def test_a_slow_caller_stops_the_fetches(cluster: SliceCluster) -> None:
+@pytest.mark.parametrize("threads", [2, 6])
+def test_a_slow_caller_stops_the_fetches(cluster: SliceCluster, threads: int) -> None:
     cluster.cluster.create_topic("wide", len(PARTITIONS))
     for tp in PARTITIONS:
         cluster.append_each(tp, 20, size=100_000)
-    found = cluster.read("wide", threads=2, columns=["value"], params={"max.partition.fetch.bytes": "110000"})
+    found = cluster.read("wide", threads=threads, columns=["value"], params={"max.partition.fetch.bytes": "110000"})
     found.read_next_batch()
     cluster.sleep(60)
     fetches = cluster.fetched()
-    assert fetched_partitions(cluster) == {PARTITIONS[0], PARTITIONS[1]}
-    assert len(fetches) <= 2 * (2 + 2)
+    assert fetched_partitions(cluster) == set(PARTITIONS[:threads])
+    assert len(fetches) <= threads * (2 + 2)
     cluster.sleep(60)
     assert cluster.fetched() == fetches
     assert found.read_all().num_rows == 119
+
+
+@pytest.mark.parametrize("threads", [1, 2, 6])
+def test_all_partitions_are_read_at_once_in_the_order_of_timestamps(cluster: SliceCluster, threads: int) -> None:
+    cluster.cluster.create_topic("wide", len(PARTITIONS))
+    for time in range(12):
+        for tp in reversed(PARTITIONS):
+            cluster.cluster.append(tp, [b"x" * 60_000], timestamp=time)
+    small = {"max.partition.fetch.bytes": "70000"}
+    values = cluster.values("wide", threads=threads, order="timestamp", params=small)
+    assert values == [f"{tp}@{offset}" for offset in range(12) for tp in PARTITIONS]
 
 
 def test_small_partitions_share_a_connection_although_all_are_open(cluster: SliceCluster) -> None:
@@ -132,6 +152,8 @@ def test_a_slice_that_is_not_read_to_its_end_releases_its_connections(
     else:
         found.close()
     cluster.sleep(1)
+    cluster.pool.clear()
+    assert cluster.open_connections == 0
     fetches = cluster.sent("Fetch")
     cluster.sleep(60)
     assert cluster.sent("Fetch") == fetches < 20
@@ -162,12 +184,13 @@ def test_losses_are_on_the_slice_and_logged(
     assert found.ranges == (OffsetRange("t", 0, 1, 5), OffsetRange("t", 1, 0, 5), OffsetRange("u", 0, 2, 5))
     planned = [SliceLoss("t", 0, "aged_out", 1), SliceLoss("u", 0, "aged_out", 2)]
     assert [*found.losses] == planned
-    cluster.delete_records(T1, 3)
-    for _ in range(2):
-        assert found.to_reader().read_all().num_rows == 9
-        assert [*found.losses] == [planned[0], SliceLoss("t", 1, "aged_out", 3), planned[1]]
-    for lost in ("[0, 1) of t-0", "[0, 2) of u-0", "[0, 3) of t-1"):
-        assert [message for message in caplog.messages if lost in message]
+    for lost in (3, 4):  # each reader finds what is lost by then
+        cluster.delete_records(T1, lost)
+        for _ in range(2):
+            assert found.to_reader().read_all().num_rows == 12 - lost
+            assert [*found.losses] == [planned[0], SliceLoss("t", 1, "aged_out", lost), planned[1]]
+    for logged in ("[0, 1) of t-0", "[0, 2) of u-0", "[0, 3) of t-1", "[0, 4) of t-1"):
+        assert [message for message in caplog.messages if logged in message]
 
 
 @pytest.mark.parametrize("threads", THREADS)

@@ -14,7 +14,13 @@ from tests.unit.producer.producer_cluster import PARTITION, RECORDS, SIZE, Produ
 from pyspark_kafka_direct.client import producer_state
 from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.producer_state import EPOCH_ENDED
-from pyspark_kafka_direct.errors import BrokerTimeoutError, BrokerUnreachableError, ProtocolError, TopicNotFoundError
+from pyspark_kafka_direct.errors import (
+    BrokerError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    ProtocolError,
+    TopicNotFoundError,
+)
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.producer.batch_producer import WrittenRange
@@ -323,6 +329,8 @@ def test_the_delivery_timeout_error_has_the_last_error(
             cluster.write(3, delivery_timeout_ms=20_000)
         assert expected in caught.value.message
         assert (caught.value.topic, caught.value.partition) == PARTITION
+        assert isinstance(cause := caught.value.__cause__, BrokerError)
+        assert caught.value.broker == cause.broker
         assert 20 <= cluster.now - start < 41
 
 

@@ -104,26 +104,39 @@ class RecordOutcomes:
 @pytest.mark.parametrize("seed", range(60, 68))
 def test_each_record_is_reported_once_and_correctly_despite_faults(seed: int) -> None:
     """Records are rejected too, and timeouts are short."""
+    outcomes = report_each_once(seed, 100)
+    assert outcomes["written"] > outcomes["rejected"] > 0
+    assert outcomes["unknown"] > 0
+
+
+def test_the_records_of_a_few_batches_are_reported_once_and_correctly() -> None:
+    outcomes = sum((report_each_once(seed, 12) for seed in range(200, 206)), Counter[str]())
+    assert min(outcomes[kind] for kind in ("written", "rejected", "unknown", "not written")) > 0
+
+
+def report_each_once(seed: int, count: int) -> Counter[str]:
+    """Send so many batches, check the outcome of each record, and return the numbers of outcomes."""
+    outcomes = Counter[str]()
     with FaultyCluster(seed, rejections=0.1) as cluster:
         producer = cluster.producer(max_request_bytes=700, buffer_bytes=4_000, delivery_timeout_ms=12_000)
         counts = [0] * PARTITIONS
         sent: list[list[RecordOutcomes]] = [[] for _ in range(PARTITIONS)]
-        for _ in range(100):
+        for _ in range(count):
             partition = cluster.chance.randrange(PARTITIONS)
-            number = cluster.chance.choice([1, 2, 5, 9, 20])
+            number = cluster.chance.choice([1, 2, 5, 9, 20, 50])
             records = RecordOutcomes(counts[partition], number)
             sent[partition].append(records)
             created_at = cluster.now - cluster.chance.choice([0, 0, 0, 8])
             producer.send("t", encoded(partition, counts[partition], number), records, created_at=created_at)
             counts[partition] += number
+            limit = cluster.chance.choice([110, 150, 200])  # an administrator changes it
+            cluster.cluster.topics["t"].configs["max.message.bytes"] = str(limit)
         producer.flush()
         assert producer.unacknowledged_bytes == 0
         cluster.sleep(100)  # late requests arrive
-        outcomes = Counter[str]()
         for partition, batches in enumerate(sent):
             check(batches, cluster.values(partition), outcomes)
-        assert outcomes["written"] > outcomes["rejected"] > 0
-        assert outcomes["unknown"] > 0
+    return outcomes
 
 
 def check(batches: list[RecordOutcomes], log: list[int], outcomes: Counter[str]) -> None:

@@ -100,6 +100,22 @@ def test_the_parts_of_a_split_batch_are_reported_separately(cluster: ProducerClu
     assert cluster.values() == list(range(100, 150))
 
 
+def test_the_halves_of_a_batch_expire_with_it_and_may_have_been_written(cluster: ProducerCluster) -> None:
+    """The first request may have written it before the limit of the topic was lowered."""
+    limit_batches(cluster, SIZE - 1)
+    cluster.fault("Produce", "error", code=ErrorCode.REQUEST_TIMED_OUT)
+    cluster.fault("Produce", "error", number=2, repeats=999, code=ErrorCode.NOT_ENOUGH_REPLICAS)
+    producer = cluster.producer(delivery_timeout_ms=20_000)
+    start, callback = cluster.now, RecordingCallback()
+    producer.send("t", batch(), callback, created_at=start - 15)
+    producer.flush()
+    assert [(first, count) for first, count, _ in callback.errors] == [(0, 5), (5, 5)]
+    for _, _, error in callback.errors:
+        assert isinstance(error, BrokerTimeoutError)
+        assert error.message.endswith(MAY_BE_WRITTEN)
+    assert cluster.now - start == pytest.approx(5, abs=0.1)
+
+
 @pytest.mark.parametrize(
     ("code", "error_type"),
     [

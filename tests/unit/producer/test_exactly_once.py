@@ -333,6 +333,22 @@ def test_a_transaction_that_times_out_while_it_sends_is_not_taken_for_another_wr
     assert cluster.sent("InitProducerId") == 1
 
 
+def test_a_slow_transaction_is_warned_of_once(cluster: SinkCluster, caplog: pytest.LogCaptureFixture) -> None:
+    sizes: list[int] = []
+
+    def batches() -> Iterator[tuple[str, EncodedBatch]]:
+        for number in range(9):
+            batch = encoded(0, number, 1 + number)
+            sizes.append(len(batch.data))
+            yield "t", batch
+            cluster.sleep(10)
+
+    assert cluster.commit(0, batches=batches, timeout_ms=100_000).newly_committed
+    (message,) = [each for each in caplog.messages if "has been open for" in each]
+    assert "open for 50.0 s of the 100 s" in message.replace("50.1", "50.0")
+    assert f"has sent {sum(sizes[:5])} bytes" in message
+
+
 def test_a_fenced_writer_lets_the_other_one_finish(cluster: SinkCluster) -> None:
     """Otherwise both would fence each other: it waits longer than its own attempt took."""
     cluster.fault("Produce", "pause_before_request", seconds=10)

@@ -153,6 +153,18 @@ def test_a_batch_of_an_earlier_epoch_that_was_dropped_is_rejected() -> None:
     assert not queue.copy_may_exist(second)
 
 
+def test_any_batch_of_this_epoch_that_was_dropped_may_still_be_written() -> None:
+    queue = partition()
+    queue.on_acknowledged(*send(queue))
+    batches = send(queue, 3)
+    for batch in batches:
+        queue.reenqueue(batch)
+    batches[0].outcome_unknown = batches[2].outcome_unknown = True
+    for batch in batches[:2]:  # the second one was not written
+        queue.drop(batch)
+    assert queue.copy_may_exist(batches[2])
+
+
 def test_another_producer_id_restarts_at_0_when_nothing_is_in_flight() -> None:
     queue = partition()
     queue.on_acknowledged(*send(queue))
@@ -193,7 +205,11 @@ def test_backoff_and_the_start_of_the_delivery_timeout() -> None:
     queue.reenqueue(batch)
     queue.back_off(ERROR, 8.0, 1.0)
     assert (queue.attempts, queue.last_error) == (2, ERROR)
-    queue.on_acknowledged(queue.send(9.0))
+    queue.back_off(ERROR, 8.1, 9.0)
+    queue.back_off(ERROR, 8.2, 0.1)
+    assert not queue.may_send(17.0), "a shorter pause does not end a longer one"
+    assert queue.may_send(17.1)
+    queue.on_acknowledged(queue.send(17.1))
     assert (queue.attempts, queue.last_error) == (0, None)
 
 

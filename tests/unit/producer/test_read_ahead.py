@@ -6,9 +6,12 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.producer.staged_pairs import frames, staged_pair
 
 from pyspark_kafka_direct.errors import CorruptRecordError, KafkaDirectError
+from pyspark_kafka_direct.producer import staging_location
 from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline
 from pyspark_kafka_direct.producer.staging import StagedBatches
 from pyspark_kafka_direct.producer.staging_location import StagingLocation
@@ -109,6 +112,20 @@ def test_eight_ranges_are_read_at_once_and_returned_in_order(large: Any) -> None
     assert max(size for _, _, size in store.started) == RANGE
     assert sum(size for _, _, size in store.started) == sum(map(len, files.values()))
     assert list(batches) == expected  # for another attempt
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(st.integers(10, 900), max_size=4), min_size=1, max_size=8), st.integers(100, 700))
+def test_files_of_any_sizes_are_read_in_ranges(sizes: list[list[int]], range_bytes: int) -> None:
+    pairs = [[staged_pair(number, size) for number, size in enumerate(file)] for file in sizes]
+    files = {f"file-{number}": frames(each) for number, each in enumerate(pairs)}
+    staged: list[StagedFile | StagedInline] = [StagedFile(path, len(content), 3) for path, content in files.items()]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(staging_location, "_RANGE_BYTES", range_bytes)
+        patched.setattr(staging_location, "_RANGES", 3)
+        batches = batches_in(SlowStore(files), staged)
+        for _ in range(2):
+            assert list(batches) == [pair for file in pairs for pair in file]
 
 
 def test_reading_starts_before_the_first_batch_is_needed(large: Any) -> None:

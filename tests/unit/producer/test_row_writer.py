@@ -126,8 +126,9 @@ def test_rows_keep_their_other_columns(cluster: RowCluster) -> None:
 def test_a_null_topic(cluster: RowCluster) -> None:
     cluster.create(a=1)
     row_writer = cluster.writer(SentBatches())
-    row_writer.write(rows([b"1", b"2"], topic=pa.array(["a", "a"])))
-    with pytest.raises(ColumnError, match=r"contains a null topic\. Use the `topic` option .*: row 3 of the task$"):
+    for _ in range(2):
+        row_writer.write(rows([b"1", b"2"], topic=pa.array(["a", "a"])))
+    with pytest.raises(ColumnError, match=r"contains a null topic\. Use the `topic` option .*: row 5 of the task$"):
         row_writer.write(rows([b"3", b"4"], topic=pa.array(["a", None])))
 
 
@@ -160,7 +161,21 @@ def test_open_batches_use_at_most_half_the_buffer(cluster: RowCluster) -> None:
     assert sum(batch.records for _, batch in sent) == 2000
 
 
-@pytest.mark.parametrize(("sticky", "partition"), [(0, 0), (2, 2), (5, 2)])
+def test_the_open_batches_of_all_topics_share_half_the_buffer(cluster: RowCluster) -> None:
+    names = [f"t{number}" for number in range(20)]
+    cluster.create(**dict.fromkeys(names, 1))
+    sent = SentBatches()
+    row_writer = cluster.writer(sent, batch_bytes=100_000, buffer_bytes=20_000)
+    waiting = []
+    for number in range(60):
+        row_writer.write(rows([b"v" * 500], topic=pa.array([names[number % 20]])))
+        waiting.append(500 * (number + 1 - sum(batch.records for _, batch in sent)))
+    assert 9_000 < max(waiting) <= 10_000
+    row_writer.flush()
+    assert [len(sent.values(name)) for name in names] == [3] * 20
+
+
+@pytest.mark.parametrize(("sticky", "partition"), [(0, 0), (2, 2), (4, 1), (5, 2)])
 def test_tasks_start_with_different_partitions(cluster: RowCluster, sticky: int, partition: int) -> None:
     cluster.create(t=3)
     sent = SentBatches()
@@ -203,6 +218,25 @@ def test_added_partitions_are_used_once_metadata_is_too_old(cluster: RowCluster)
     cluster.event("delete_topic", topic="t")  # the producer finds out whether it is deleted
     cluster.sleep(300)
     row_writer.write(keyed("t"))
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+def test_rows_go_to_the_partitions_of_a_recreated_topic(cluster: RowCluster, partitions: int) -> None:
+    cluster.create(t=4, u=3)
+    sent = SentBatches()
+    row_writer = cluster.writer(sent)
+    for name in ("t", "u"):
+        row_writer.write(keyed(name))
+    cluster.event("recreate_topic", topic="t", partitions=partitions)
+    cluster.sleep(300)
+    row_writer.write(keyed("u"))
+    sent.clear()  # the open batches of the deleted topic
+    for name in ("t", "u"):
+        row_writer.write(keyed(name))
+    row_writer.flush()
+    assert {batch.partition for name, batch in sent if name == "t"} == set(range(partitions))
+    assert len(sent.values("t")) == 40
+    assert len(sent.values("u")) == 120
 
 
 def test_topics_without_rows_are_forgotten(cluster: RowCluster) -> None:

@@ -101,6 +101,17 @@ def test_queued_records_of_each_broker_that_throttles_expire(cluster: ProducerCl
     assert [at for at, _ in outcomes.failed] == [soon_after(35)], "before the throttling ends"
 
 
+def test_several_batches_that_fail_together_are_one_failed_attempt(cluster: ProducerCluster) -> None:
+    cluster.delay_responses(0.5)
+    producer = connected(cluster)
+    cluster.fault("Produce", "error", number=cluster.sent("Produce"), repeats=5, code=ErrorCode.NOT_ENOUGH_REPLICAS)
+    for _ in range(5):
+        producer.send("t", batch(0))
+    producer.flush()
+    retried_at = times(cluster, 0, skipped=2)[5]
+    assert retried_at == pytest.approx(0.6, abs=0.05), "the delay of the responses, and the first backoff"
+
+
 def test_a_partition_does_not_wait_for_the_backoff_of_another_one(
     cluster: ProducerCluster, producer: BatchProducer
 ) -> None:
@@ -218,7 +229,44 @@ def test_queued_records_of_all_partitions_of_a_deleted_topic_fail_together(clust
     start = cluster.now
     harness.poll_until(*values)
     assert {type(harness.error(value)) for value in values} == {TopicNotFoundError}
+    named = {(harness.error(value).partition, (0, 2, 3)[number % 3]) for number, value in enumerate(values)}
+    assert named <= {(None, 0), (0, 0), (None, 2), (2, 2), (None, 3), (3, 3)}
+    assert named & {(0, 0), (2, 2), (3, 3)}
     assert cluster.now - start < 8
+
+
+def test_records_that_failed_with_their_topic_do_not_fill_later_batches(cluster: ProducerCluster) -> None:
+    harness = AccumulatorHarness(cluster, linger=2.0, batch_bytes=300)
+    values = numbered(8)
+    harness.append(*values, partition=0, poll=False)
+    cluster.event("delete_topic", topic="t")
+    harness.poll_until(*values)
+    cluster.cluster.create_topic("t", 1)
+    cluster.sleep(5)
+    for number in range(3):
+        start = cluster.now
+        harness.append(b"later %d" % number, partition=0)
+        harness.poll_until(b"later %d" % number)
+        assert cluster.now - start == pytest.approx(2, abs=0.2), "it lingers"
+
+
+def test_failed_records_are_reported_before_metadata_of_other_topics_are_awaited(cluster: ProducerCluster) -> None:
+    harness = AccumulatorHarness(cluster, delivery_timeout_ms=20_000)
+    harness.append(b"known", topic="v")
+    harness.poll_until(b"known")
+    missing = harness.record(b"missing", topic="missing")
+    were_reported: list[bool] = []
+
+    def note(_: int, response: dict[str, Any]) -> dict[str, Any]:
+        if [topic["name"] for topic in response["topics"]] == ["u"]:
+            were_reported.append(b"missing" in harness.outcomes)
+        return response
+
+    cluster.change("Metadata", note)
+    harness.accumulator.append([missing, harness.record(b"u", topic="u")])
+    harness.poll_until(b"missing", b"u")
+    assert type(harness.error(b"missing")) is TopicNotFoundError
+    assert were_reported[0]
 
 
 def test_a_request_for_metadata_ends_before_records_of_any_queue_expire(cluster: ProducerCluster) -> None:

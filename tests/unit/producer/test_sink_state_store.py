@@ -60,6 +60,11 @@ def test_a_record_before_many_others_is_found(cluster: StoreCluster) -> None:
     assert cluster.sent("Fetch") == fetches + 2
 
 
+def test_the_log_may_be_compacted_while_it_is_read(cluster: StoreCluster) -> None:
+    cluster.before("Fetch", lambda: cluster.delete_records(STATES, 1))
+    assert cluster.store.read("key").value == b"old"
+
+
 @pytest.mark.parametrize("others", [0, 400])  # records between the two of the key
 def test_a_record_whose_transaction_has_not_ended_is_an_error(cluster: StoreCluster, others: int) -> None:
     """Its writer is fenced, so the transaction should have ended."""

@@ -100,6 +100,14 @@ def test_a_task_without_records_has_a_message() -> None:
     assert list(StagedBatches([staged, staged], None)) == []
 
 
+@pytest.mark.parametrize("task", range(3))
+def test_a_damaged_message_is_named(task: int) -> None:
+    staged = [StagedInline(frames([staged_pair(number)]), 3) for number in range(3)]
+    staged[task] = StagedInline(staged[task].data[:-1], 3)
+    with pytest.raises(CorruptRecordError, match=f"the message of task {task} has"):
+        list(StagedBatches(staged, None))
+
+
 def test_more_than_the_threshold_requires_a_staging_location() -> None:
     writer = StagingWriter(300, None)
     writer.add(*staged_pair(0))
@@ -277,7 +285,7 @@ def age(path: str | Path, seconds: float, now: float) -> None:
 def test_old_files_are_deleted_by_age_and_run(tmp_path: Path) -> None:
     system = FakeTimeSystem(now=2_000_000_000.0)
     expected_files: set[str] = set()
-    for run in ("run-0", "run-1", "run-2", "run-x"):
+    for run in ("run-0", "run-1", "run.2", "run-x"):
         location = StagingLocation(str(tmp_path), "p.sink", run)
         location.prepare()
         for name, seconds in (
@@ -286,8 +294,8 @@ def test_old_files_are_deleted_by_age_and_run(tmp_path: Path) -> None:
             ("older", ORPHAN_RETENTION_SECONDS + 60),
         ):
             age(staged_by(location, name, 1).path, seconds, system.now)
-            if name == "new" or (name == "old" and run == "run-2"):
-                expected_files.add(f"{run}.{name}.staged")
+            if name == "new" or (name == "old" and run == "run.2"):
+                expected_files.add(f"{run.replace('.', '%2E')}.{name}.staged")
     foreign = tmp_path / "p.sink" / "not-ours.txt"
     foreign.write_bytes(b"")
     age(foreign, ORPHAN_RETENTION_SECONDS * 2, system.now)
@@ -296,7 +304,7 @@ def test_old_files_are_deleted_by_age_and_run(tmp_path: Path) -> None:
     age(staged_by(other, "older", 1).path, ORPHAN_RETENTION_SECONDS * 2, system.now)
     (probe,) = (tmp_path / "p.sink").glob("*.probe")
     age(probe, ORPHAN_RETENTION_SECONDS * 2, system.now)
-    here = StagingLocation(str(tmp_path), "p.sink", "run-2", probe.read_text())
+    here = StagingLocation(str(tmp_path), "p.sink", "run.2", probe.read_text())
     assert here.delete_expired(system, committed_batch=0, other_runs_ended=True) == 7
     assert files(tmp_path / "p.sink") == expected_files
     assert files(tmp_path / "q.sink") == {"run-0.older.staged"}
