@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.unit.arrow.slice_cluster import SliceCluster
 
-from pyspark_kafka_direct import DataLossError, OptionError
+from pyspark_kafka_direct import DataLossError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.arrow.slice_reads import SliceLoss, SliceLosses
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
@@ -54,6 +54,17 @@ def test_ranges_of_one_partition_keep_their_order_by_timestamp(cluster: SliceClu
     ranges = [OffsetRange("t", 0, 2, 4), OffsetRange("t", 0, 0, 2)]
     values = cluster.values(ranges, threads=threads, order="timestamp")
     assert values == [f"t-0@{offset}" for offset in range(4)]
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_equal_partitions_of_several_topics_are_separate(cluster: SliceCluster, threads: int) -> None:
+    for name in ("v", "w"):
+        cluster.cluster.create_topic(name, 1)
+    for number, name in enumerate("wvu"):
+        for time in (1 + number, 9):
+            cluster.cluster.append(TopicPartition(name, 0), [b"value"], timestamp=time)
+    values = cluster.values(["u", "v", "w"], threads=threads, order="timestamp")
+    assert values == ["w-0@0", "v-0@0", "u-0@0", "u-0@1", "v-0@1", "w-0@1"]
 
 
 def test_the_ranges_are_in_the_order_of_partitions(cluster: SliceCluster) -> None:
@@ -208,6 +219,20 @@ def test_losses_of_several_ranges_of_a_partition_add_up(cluster: SliceCluster, t
         assert skipped == lost
 
 
+def test_all_losses_while_a_range_is_read_are_on_the_slice(cluster: SliceCluster) -> None:
+    for tp in (T0, U0):
+        cluster.append_each(tp, 9)
+    found = cluster.read([OffsetRange(*tp, 0, 9) for tp in (T0, U0)], failOnDataLoss="false", columns=["offset"])
+    for tp in (T0, U0):
+        cluster.delete_records(tp, 2)
+        cluster.truncate(tp, 6)
+    assert found.read_all().num_rows == 8
+    assert [each[:3] for each in found.losses] == [
+        (*tp, cause) for tp in (T0, U0) for cause in ("aged_out", found.losses[1].cause)
+    ]
+    assert sum(each.offsets for each in found.losses) == 2 * (2 + 3)
+
+
 def test_all_losses_of_a_partition_are_on_the_slice(cluster: SliceCluster, caplog: pytest.LogCaptureFixture) -> None:
     for tp in (T0, U0):
         cluster.append_each(tp, 5)
@@ -282,6 +307,16 @@ def test_an_unreachable_broker_is_an_error_with_a_partition(cluster: SliceCluste
     with pytest.raises(Exception, match=r"broker-1|:") as caught:
         found.read_all()
     assert TopicPartition(caught.value.topic, caught.value.partition) in (T0, U0)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("tp", [T0, T1, U0])
+def test_an_error_of_a_connection_names_the_partition(cluster: SliceCluster, tp: TopicPartition) -> None:
+    cluster.append(tp, 5)
+    found = cluster.read(BOTH, threads=1, params={"default.api.timeout.ms": "5000", "request.timeout.ms": "2000"})
+    cluster.event("stop_broker", broker=0, seconds=600)
+    with pytest.raises(KafkaDirectError) as caught:
+        found.read_all()
+    assert (caught.value.topic, caught.value.partition) == tp
 
 
 def test_losses_can_be_read_while_threads_find_others() -> None:

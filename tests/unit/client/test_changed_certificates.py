@@ -7,6 +7,7 @@ import logging
 import os
 import ssl
 import urllib.request
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -86,6 +87,50 @@ def test_new_connections_use_changed_files(serve_tls: Callable[..., int], files:
     assert client_name_seen_by_server(settings) == "CN=renewed"
     replace(files.ca, OTHER_CA.pem)
     assert "not signed by a CA" in tls_error_message(settings)
+
+
+@pytest.mark.parametrize("changed", ["ca.pem", "client.pem", "client.key", "client.p12"])
+def test_each_file_of_the_settings_is_watched(files: Files, tmp_path: Path, changed: str) -> None:
+    store = tmp_path / "client.p12"
+    replace(store, CLIENT.pkcs12("pw"))
+    if changed == store.name:
+        named = {"ssl_keystore_location": str(store), "ssl_keystore_password": "pw"}
+        tls = settings_for(1, **named).security.tls
+    else:
+        tls = files.settings(1).security.tls
+    assert tls is not None
+    before = tls_context(tls)
+    assert tls_context(tls) is before
+    replace(store, RENEWED.pkcs12("pw"))
+    for path in (files.ca, files.certificate, files.key):
+        if path.name == changed:
+            replace(path, path.read_text() + "\n")
+    assert tls_context(tls) is not before
+
+
+@pytest.mark.parametrize("option", ["ssl_truststore_location", "ssl_keystore_location", "ssl_certificate_location"])
+def test_a_setting_that_can_be_no_path(option: str) -> None:
+    tls = settings_for(1, **{option: "a\0b"}).security.tls
+    assert tls is not None
+    with pytest.raises(OptionError, match=r"cannot be read on .* \(not a path\)"):
+        tls_context(tls)
+
+
+@pytest.mark.parametrize("error", [OptionError("option x: it is damaged"), OSError(errno.EMFILE, "no descriptor")])
+def test_a_connection_is_used_although_its_files_cannot_be_loaded(
+    files: Files, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The number of cached contexts is limited, so that its context may have to be loaded again."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    tls = files.settings(1).security.tls
+    assert tls is not None
+    connection = SimpleNamespace(context=tls_context(tls))
+    tls_contexts._file_context.cache_clear()
+    monkeypatch.setattr(tls_contexts, "_new_context", fail)
+    assert not tls_contexts.is_outdated(connection, tls, FakeTimeSystem())  # type: ignore[arg-type]
 
 
 def test_a_certificate_without_its_key_is_not_used(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
@@ -27,19 +27,25 @@ from tests.unit.client.witness_cluster import (
 )
 
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+from pyspark_kafka_direct.client.metadata import submit_metadata
 from pyspark_kafka_direct.client.witnesses import Witnesses
 from pyspark_kafka_direct.consumer.fetcher import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask, ReadCounts
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
+    BrokerError,
     BrokerTimeoutError,
     BrokerUnreachableError,
+    ProtocolError,
     TransientBrokerError,
 )
 from pyspark_kafka_direct.offsets import OffsetRange
 from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.planning.data_loss import Presence
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from pyspark_kafka_direct.client.connection import Connection
 
 # Missing topics.
 
@@ -140,6 +146,27 @@ def test_a_server_that_is_no_broker_neither_counts_nor_blocks(api: str) -> None:
         reports, unresolved = Witnesses(client).request_reports([TOPIC], (), client.deadline())
         assert {each.node_id for each in reports[TOPIC]} == {1, 3}
         assert unresolved == {}
+
+
+@pytest.mark.parametrize("error", [ProtocolError("it is malformed"), BrokerUnreachableError("it broke")])
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_a_request_that_cannot_be_sent_to_a_broker(
+    monkeypatch: pytest.MonkeyPatch, failing: int, error: BrokerError
+) -> None:
+    """As if its session expired, and it responded to the login with something else."""
+    with cluster_of() as cluster:
+        client = cluster.client()
+        client.refresh_brokers()
+        address = str(client.nodes[failing])
+
+        def submit(connection: Connection, *arguments: Any) -> None:
+            if connection.broker == address:
+                raise error
+            submit_metadata(connection, *arguments)
+
+        monkeypatch.setattr("pyspark_kafka_direct.client.witnesses.submit_metadata", submit)
+        reports, _ = Witnesses(client).request_reports([TOPIC], (), client.deadline())
+        assert {each.node_id for each in reports[TOPIC]} == {1, 2, 3} - {failing}
 
 
 def test_the_id_of_a_recreated_topic_is_reported() -> None:

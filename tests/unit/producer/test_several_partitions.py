@@ -11,10 +11,17 @@ from tests.unit.producer.producer_cluster import RECORDS, ProducerCluster, batch
 from tests.unit.producer.test_async_producer_callbacks import ONE_BATCH, TIMEOUT, Listener
 from tests.unit.producer.test_batch_producer import Outcomes, soon_after
 
-from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, TopicNotFoundError
+from pyspark_kafka_direct.client.connection import Connection
+from pyspark_kafka_direct.errors import (
+    AuthorizationError,
+    BrokerTimeoutError,
+    TopicNotFoundError,
+    UnsupportedBrokerError,
+)
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer import async_producer
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
+from pyspark_kafka_direct.protocol.messages import PRODUCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,14 +109,53 @@ def test_queued_records_of_each_broker_that_throttles_expire(cluster: ProducerCl
 
 
 def test_several_batches_that_fail_together_are_one_failed_attempt(cluster: ProducerCluster) -> None:
-    cluster.delay_responses(0.5)
     producer = connected(cluster)
-    cluster.fault("Produce", "error", number=cluster.sent("Produce"), repeats=5, code=ErrorCode.NOT_ENOUGH_REPLICAS)
+    cluster.fault("Produce", "error", repeats=5, code=ErrorCode.NOT_ENOUGH_REPLICAS)
     for _ in range(5):
         producer.send("t", batch(0))
     producer.flush()
     retried_at = times(cluster, 0, skipped=2)[5]
-    assert retried_at == pytest.approx(0.6, abs=0.05), "the delay of the responses, and the first backoff"
+    assert retried_at == pytest.approx(0.1, abs=0.05), "the first backoff"
+
+
+def test_the_connection_of_each_broker_is_replaced_when_certificates_change(
+    cluster: ProducerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = connected(cluster)
+    connects = len(cluster.connect_limits)
+    for partition in (1, 0):  # led by different brokers
+        with monkeypatch.context() as changed:
+            changed.setattr(Connection, "certificates_changed", property(is_first := IsFirst()))
+            producer.send("t", batch(partition))
+            producer.flush()
+        assert is_first.connection is not None
+        assert is_first.connection.closed
+    assert len(cluster.connect_limits) == connects + 2
+
+
+class IsFirst:
+    """Returns whether a connection is the first one that it is called with."""
+
+    connection: Connection | None = None
+
+    def __call__(self, connection: Connection) -> bool:
+        self.connection = self.connection or connection
+        return connection is self.connection
+
+
+def test_a_broker_without_zstd_is_an_error_and_its_connection_is_released(cluster: ProducerCluster) -> None:
+    def without_zstd(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        old = [{**each, "max_version": 6} if each["api_key"] == PRODUCE.key else each for each in values["api_keys"]]
+        return {**values, "api_keys": old}
+
+    cluster.change("ApiVersions", without_zstd)
+    client = cluster.client()
+    producer = cluster.producer(client=client, codec="zstd", idempotent=False)
+    with pytest.raises(UnsupportedBrokerError, match="does not support zstd"):
+        producer.send("t", batch())
+    producer.close()
+    client.pool.clear()
+    assert cluster.open_connections == 0
 
 
 def test_a_partition_does_not_wait_for_the_backoff_of_another_one(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -323,6 +324,32 @@ def test_offsets_that_may_arrive_again_increment_the_epoch(cluster: Transactiona
     assert cluster.committed_offsets() == {P0: CommittedOffset(6, "")}
 
 
+@before_v2
+@pytest.mark.parametrize("seed", range(6))
+def test_any_request_that_may_arrive_again_increments_the_epoch_once(cluster: TransactionalCluster, seed: int) -> None:
+    chance, producer, epoch = random.Random(seed), cluster.initialized_producer(), 0
+    groups = [ConsumerGroup(cluster.client(), name) for name in ("g", "h")]
+    for number in range(8):
+        assert producer.require_producer_id().epoch == epoch
+        may_arrive_again = False
+        for group in chance.choices(groups, k=3):
+            is_lost = chance.random() < 0.3
+            if is_lost:
+                cluster.fault("TxnOffsetCommit", "lose_response")
+            producer.send_offsets_to_transaction(group, {P0: CommittedOffset(number)})
+            may_arrive_again |= is_lost
+        if chance.random() < 0.3:
+            producer.abort()
+            producer.init_transactions()
+            epoch += 1
+            continue
+        if chance.random() < 0.3:
+            cluster.fault("EndTxn", "lose_response")
+            may_arrive_again = True
+        producer.commit()
+        epoch += may_arrive_again
+
+
 @both
 def test_offsets_alone_are_a_transaction(cluster: TransactionalCluster) -> None:
     producer, group = cluster.initialized_producer(), cluster.group()
@@ -384,8 +411,10 @@ def test_resuming_another_transaction_drops_unsent_batches(cluster: Transactiona
     producer = cluster.initialized_producer()
     producer.send("t", batch(), more_follows=True)
     cluster.transactional_id()
+    cluster.sleep(1)
     producer.resume_transaction(ProducerIdAndEpoch(0, 1), in_progress=False)
     assert not producer.has_queued_batches
+    assert producer.open_seconds == 0.0, "the age of the other transaction is not known"
     producer.send("t", batch())
     producer.commit()
     assert cluster.take_requests() == [("Produce", SECOND, 0, 0), ("EndTxn", SECOND, "commit")]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.records.batches import TRANSACTIONAL, Batch, Rec, marker
 
 from pyspark_kafka_direct.errors import CorruptRecordError
@@ -47,6 +51,31 @@ def test_of_two_transactions_the_later_record_counts_and_not_the_later_commit() 
 def test_an_open_record_before_the_newest_one_is_not_undecided(later_producer: int) -> None:
     """It can no longer become the newest one."""
     assert summary(found(record(0, 7), record(1, later_producer), marker(2, 8, commit=True))) == (1, None)
+
+
+@given(st.lists(st.sampled_from(["record", "other key", "commit", "abort", "empty control"]), max_size=12), st.data())
+def test_transactions_of_several_producers(kinds: list[str], data: st.DataObject) -> None:
+    newest: int | None = None
+    last: dict[int, int] = {}  # the offset of the last record of each open transaction
+    batches: list[Batch] = []
+    for offset, kind in enumerate(kinds):
+        producer = data.draw(st.integers(7, 9))
+        if kind == "record":
+            last[producer] = offset
+            batches.append(record(offset, producer))
+        elif kind == "other key":
+            batches.append(record(offset, producer, b"other"))
+        elif kind == "empty control":  # as compaction leaves it
+            batches.append(replace(marker(offset, producer, commit=True), records=(), last_offset_delta=0))
+        else:
+            batches.append(marker(offset, producer, commit=kind == "commit"))
+            decided = last.pop(producer, None)
+            if decided is not None and kind == "commit":
+                newest = max(decided, -1 if newest is None else newest)
+    undecided = max(last.values(), default=None)
+    if undecided is not None and newest is not None and undecided < newest:
+        undecided = None
+    assert summary(found(*batches)) == (newest, undecided)
 
 
 def test_records_of_other_keys_do_not_count() -> None:
