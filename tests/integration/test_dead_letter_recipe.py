@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 from tests.integration.read_back import consume
+from tests.integration.waiting import wait_until
 
 from pyspark_kafka_direct import enable
 
@@ -46,4 +47,9 @@ def test_the_recipe_counts_a_malformed_record_once(
     assert namespace["query"].awaitTermination(600)
     assert len(consume(kafka.bootstrap_servers, good)) == 2
     assert len(consume(kafka.bootstrap_servers, dead)) == 3
-    assert [total.records for total in monitor.malformed_records if total.topic == source] == [3]
+
+    def counts() -> list[int]:
+        return [total.records for total in monitor.malformed_records if total.topic == source]
+
+    wait_until(lambda: bool(counts()), "the report of the task, for which the query hardly waits")
+    assert counts() == [3]

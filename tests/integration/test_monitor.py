@@ -222,8 +222,9 @@ def test_records_that_tasks_skip_are_counted(
     admin.delete(deleted)
     ranges = [OffsetRange(deleted, 0, 0, 7)]
 
-    def losses(topic: str) -> list[tuple[int, str, int, int]]:
-        return [loss[1:] for loss in map(astuple, monitor.losses) if loss[0] == topic]
+    def wait_for_losses(topic: str, *losses: tuple[int, str, int, int]) -> None:
+        # A task hardly waits until the driver has its report.
+        wait_for(lambda: [loss[1:] for loss in map(astuple, monitor.losses) if loss[0] == topic] == [*losses])
 
     def read_expired(rows: DataFrame, _: int) -> None:
         admin.delete_records(expiring, 12)
@@ -234,15 +235,15 @@ def test_records_that_tasks_skip_are_counted(
     stream = reader.options(**options).load().writeStream.foreachBatch(read_expired)
     query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     assert query.awaitTermination(TIMEOUT_S)
-    assert losses(expiring) == [(0, "aged_out", 1, 12)]
+    wait_for_losses(expiring, (0, "aged_out", 1, 12))
 
     batch = spark.read.format("kafka-direct").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
     batch = batch.option("offsetRanges", offset_ranges_to_json(ranges)).option("failOnDataLoss", "false")
     assert batch.load().count() == 0
-    assert losses(deleted) == [(0, "deleted", 1, 7)]
+    wait_for_losses(deleted, (0, "deleted", 1, 7))
     params = {"bootstrap.servers": kafka.bootstrap_servers, "failOnDataLoss": "false"}
     assert KafkaUtils.createRDD(spark.sparkContext, params, ranges).collect() == []
-    assert losses(deleted) == [(0, "deleted", 2, 14)]
+    wait_for_losses(deleted, (0, "deleted", 2, 14))
 
 
 def test_committed_offsets_never_decrease(

@@ -64,7 +64,11 @@ def leader_of_sink_state(committer: BatchCommitter) -> int:
 def test_the_sink_state_topic_has_three_replicas(replicated: BatchCommitter) -> None:
     cluster = cluster_of(replicated.servers)
     topic = replicated.sink_state_topic
-    wait_until(lambda: topic in cluster.topics([topic]), "the metadata of the new topic")  # a broker may lag behind
+
+    def is_known() -> bool:  # by all brokers, because each request may go to another one
+        return all(topic in cluster_of(server).topics([topic]) for server in replicated.servers.split(","))
+
+    wait_until(is_known, "the metadata of the new topic")
     assert len(cluster.topics([topic])[topic].partitions[0].replicas) == 3
     configs = describe_topic_config(cluster, topic, ["min.insync.replicas", "cleanup.policy"])
     assert configs == {"min.insync.replicas": "2", "cleanup.policy": "compact"}

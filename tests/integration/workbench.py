@@ -185,13 +185,19 @@ class Workbench:
         self.wait_until(lambda: topic not in ClusterClient(self.settings().connection).topics([topic]), "topic deleted")
 
     def alter_topic(self, topic: str, **config: object) -> None:
-        """Sets configs of a topic; their names have underscores instead of dots."""
+        """Set configs of a topic, and wait for the broker; their names have underscores instead of dots."""
+        named = {name.replace("_", "."): str(value) for name, value in config.items()}
         entries = [
-            ConfigEntry(name.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
-            for name, value in config.items()
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in named.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         self.admin.incremental_alter_configs([resource])[resource].result(600)
+
+        def is_applied() -> bool:
+            found = self.admin.describe_configs([resource])[resource].result(600)
+            return all(found[name].value == value for name, value in named.items())
+
+        self.wait_until(is_applied, f"configs of {topic}")
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Raises the number of partitions of a topic."""

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -21,6 +22,8 @@ from confluent_kafka.admin import (
 )
 from tests.integration.cli.test_doctor_spark import diagnose_executors
 from tests.integration.cli.test_transactions import write_hanging_transaction
+from tests.integration.topics import Admin
+from tests.integration.waiting import wait_until
 from tests.logins import jaas_text
 from tests.shards.brokers import FEW_THREADS, new_kafka
 from tests.unit.client.certified_keys import DAY, NOW, CertifiedKey
@@ -99,8 +102,10 @@ def tls_on_plaintext(run: Runner, command: str) -> str:
 def missing_acl(run: Runner, command: str) -> str:
     admin = AdminClient({"bootstrap.servers": run.broker.bootstrap_servers})
     literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
-    acl = AclBinding(ResourceType.TOPIC, "flights", literal, "User:alice", "*", AclOperation.WRITE, allow)
+    rule = (ResourceType.TOPIC, "flights", literal, "User:alice", "*", AclOperation.WRITE, allow)
+    acl = AclBinding(*rule)
     admin.create_acls([acl])[acl].result(300)
+    wait_until(lambda: admin.describe_acls(AclBindingFilter(*rule)).result(300) == [acl], "the ACL")
     settings = run.folder / "alice.properties"
     settings.write_text(
         f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={jaas_text('PLAIN')}\n"
@@ -134,8 +139,7 @@ def executors_without_package(run: Runner, command: str) -> str:
 
 def deleted_topic(run: Runner, command: str) -> str:
     create_topics(run.broker.bootstrap_servers, [NewTopic("departures", 1)])
-    admin = AdminClient({"bootstrap.servers": run.broker.bootstrap_servers})
-    admin.delete_topics(["departures"], operation_timeout=300)["departures"].result(300)
+    Admin(run.broker.bootstrap_servers).delete("departures")
     return re.sub(r"none of the \d+ topics", "none of the 2 topics", run(command))
 
 

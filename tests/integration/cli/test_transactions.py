@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaException, Producer
 from tests.integration.cli.program import START
+from tests.integration.waiting import wait_until
 from tests.settings import parse_client_params
 from tests.unit.records.encoding import Row, encode
 
@@ -86,8 +87,11 @@ def test_the_first_open_transaction_blocks_a_partition(
     assert (described["state"], described["producer_id"]) == ("Ongoing", rows[1]["producer_id"])
     producers[0].commit_transaction(300)
     producers[0].begin_transaction()  # so that the fixture can abort it
-    rows = transactions.rows("list", one)
-    assert [(row["transactional_id"], row["blocks"]) for row in rows] == [(f"{one}-writer-1", "yes")]
+
+    def listed() -> list[tuple[str, str]]:
+        return [(row["transactional_id"], row["blocks"]) for row in transactions.rows("list", one)]
+
+    wait_until(lambda: listed() == [(f"{one}-writer-1", "yes")], "the control record of the other transaction")
 
 
 def test_a_table_for_people(transactions: Transactions, writers: tuple[list[str], list[Producer]]) -> None:

@@ -22,6 +22,7 @@ from tests.integration.log.log_helpers import (
     wait_for_no_thread,
     wait_result,
 )
+from tests.integration.transactional_batches import wait_for_markers
 from tests.integration.waiting import wait_until
 from tests.proxy import Fault, Network
 
@@ -67,6 +68,8 @@ def test_existing_records_are_read_at_the_start(bench: Workbench) -> None:
             producer.produce(topic, b"%d" % number, partition=partition)
         assert producer.flush(300) == 0
         producer.commit_transaction(600) if number % 5 == 0 else producer.abort_transaction(600)
+    # A start does not wait for a control record that is written after it has fetched the end offsets.
+    wait_for_markers(bench.bootstrap_servers, [tp(topic, 0), tp(topic, 1)])
     seen = Recorder()
     properties = params(bench.bootstrap_servers, isolation_level="read_committed", max_partition_fetch_bytes=1)
     with KafkaBasedLog(topic, properties, on_record=seen) as log:

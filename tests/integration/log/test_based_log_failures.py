@@ -427,30 +427,37 @@ def test_a_deleted_topic_fails_pending_reads(bench: Workbench, topic: str) -> No
 @contextmanager
 def deny(bench: Workbench, topic: str, operation: AclOperation) -> Iterator[None]:
     """Deny Alice an operation on a topic."""
-    rule = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:alice", "*", operation)
-    acl = AclBinding(*rule, AclPermissionType.DENY)
-    bench.admin.create_acls([acl])[acl].result(600)
-    wait_for_acls(bench, rule, [acl])
+    rule = acl_of_alice(topic, operation, AclPermissionType.DENY)
+    create_acl(bench, rule)
     try:
         yield
     finally:
-        acl_filter = AclBindingFilter(*rule, AclPermissionType.DENY)
+        acl_filter = AclBindingFilter(*rule)
         bench.admin.delete_acls([acl_filter])[acl_filter].result(600)
         wait_for_acls(bench, rule, [])
 
 
-def wait_for_acls(bench: Workbench, rule: Any, expected: list[AclBinding]) -> None:
-    acl_filter = AclBindingFilter(*rule, AclPermissionType.DENY)
-    wait_until(lambda: bench.admin.describe_acls(acl_filter).result(600) == expected, "the ACL")
+def acl_of_alice(topic: str, operation: AclOperation, permission: AclPermissionType) -> tuple[Any, ...]:
+    """Return the arguments of an ``AclBinding``."""
+    return ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:alice", "*", operation, permission
+
+
+def create_acl(bench: Workbench, rule: tuple[Any, ...]) -> None:
+    """Create an ACL, and wait for the broker, which applies it later than the controller."""
+    acl = AclBinding(*rule)
+    bench.admin.create_acls([acl])[acl].result(600)
+    wait_for_acls(bench, rule, [acl])
+
+
+def wait_for_acls(bench: Workbench, rule: tuple[Any, ...], expected: list[AclBinding]) -> None:
+    wait_until(lambda: bench.admin.describe_acls(AclBindingFilter(*rule)).result(600) == expected, "the ACL")
 
 
 @pytest.fixture
 def alice(stoppable_kafka: EmbeddedKafka, bench: Workbench, topic: str) -> dict[str, object]:
     """Properties of a user who may read and write the topic."""
     for operation in (AclOperation.READ, AclOperation.WRITE):
-        allowed = ("User:alice", "*", operation, AclPermissionType.ALLOW)
-        acl = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *allowed)
-        bench.admin.create_acls([acl])[acl].result(600)
+        create_acl(bench, acl_of_alice(topic, operation, AclPermissionType.ALLOW))
     return params(
         stoppable_kafka.listener("SASL_PLAINTEXT"),
         security_protocol="SASL_PLAINTEXT",
