@@ -7,7 +7,7 @@ use arrow_schema::Schema;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::arrow::from_pyarrow;
+use crate::arrow::imported;
 use crate::json::{Decoded, to_python, value_error};
 
 /// Decodes Avro datums to structs; see `pyspark_kafka_direct.records`.
@@ -20,7 +20,7 @@ pub struct AvroDecoder {
 impl AvroDecoder {
     #[new]
     fn new(fields: &Bound<'_, PyAny>, max_bytes: usize) -> PyResult<Self> {
-        let fields = from_pyarrow::<Schema>(fields)?.fields;
+        let fields = imported::<Schema>(fields)?.fields;
         Ok(AvroDecoder { inner: record_kernel::AvroDecoder::new(fields, max_bytes).map_err(value_error)? })
     }
 
@@ -30,10 +30,10 @@ impl AvroDecoder {
         self.inner.add_program(&numbers, &constants).map_err(value_error)
     }
 
-    /// Decodes the first rows of a `pyarrow.RecordBatch` with the binary column `value`, and perhaps columns of 32 bits
+    /// Decodes the first rows of a record batch with the binary column `value`, and perhaps columns of 32 bits
     /// `start` and `program`.
     fn decode<'py>(&mut self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Decoded<'py>> {
-        let batch: RecordBatch = from_pyarrow(values)?;
+        let batch: RecordBatch = imported(values)?;
         let values = batch.column_by_name("value").and_then(|column| column.as_binary_opt::<i32>());
         let values = values.ok_or_else(|| PyValueError::new_err("the column of values must be binary"))?;
         let (starts, programs) = (integers(&batch, "start")?, integers(&batch, "program")?);

@@ -1,4 +1,4 @@
-//! The kernel's encoder in Python: from pyarrow's record batches to buffers.
+//! The kernel's encoder in Python: from Arrow's record batches to buffers.
 
 use std::ffi::c_int;
 use std::mem;
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyMemoryView};
 use record_kernel::{EncodeError, EncodedBatch, EncoderSettings, HEADER_BYTES, ProducerState};
 
-use crate::arrow::from_pyarrow;
+use crate::arrow::imported;
 
 pyo3::create_exception!(
     _native,
@@ -54,9 +54,9 @@ impl Encoder {
         Ok(Encoder { inner: record_kernel::Encoder::new(settings).map_err(failure)?, free: FreeBuffers::default() })
     }
 
-    /// Adds a `pyarrow.RecordBatch` without strings; returns the batches that are full now.
+    /// Adds a record batch without strings; returns the batches that are full now.
     fn add<'py>(&mut self, py: Python<'py>, rows: &Bound<'py, PyAny>) -> PyResult<Vec<EncodedTuple<'py>>> {
-        let rows: RecordBatch = from_pyarrow(rows)?;
+        let rows: RecordBatch = imported(rows)?;
         self.recycle();
         let inner = &mut self.inner;
         let batches = py.detach(|| inner.add(&rows)).map_err(failure)?;

@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use record_kernel::DecodedValues;
 
-use crate::arrow::{from_pyarrow, to_pyarrow};
+use crate::arrow::{exported, imported};
 
 /// Decodes JSON values to structs; see `pyspark_kafka_direct.records`.
 #[pyclass(module = "pyspark_kafka_direct.records._native")]
@@ -30,12 +30,12 @@ impl JsonDecoder {
         utc_offsets: Vec<(i64, i32)>,
         max_bytes: usize,
     ) -> PyResult<Self> {
-        let fields = from_pyarrow::<Schema>(fields)?.fields;
+        let fields = imported::<Schema>(fields)?.fields;
         let inner = record_kernel::JsonDecoder::new(fields, corrupt_record, &utc_offsets, max_bytes);
         Ok(JsonDecoder { inner: inner.map_err(value_error)? })
     }
 
-    /// Decodes the first rows of a `pyarrow.RecordBatch` with one binary column.
+    /// Decodes the first rows of a record batch with one binary column.
     fn decode<'py>(&mut self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Decoded<'py>> {
         decode(py, values, |values| self.inner.decode(values))
     }
@@ -54,7 +54,7 @@ impl VariantDecoder {
         Ok(VariantDecoder { inner: record_kernel::VariantDecoder::new(max_bytes).map_err(value_error)? })
     }
 
-    /// Decodes the first rows of a `pyarrow.RecordBatch` with one binary column.
+    /// Decodes the first rows of a record batch with one binary column.
     fn decode<'py>(&mut self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Decoded<'py>> {
         decode(py, values, |values| self.inner.decode(values))
     }
@@ -65,7 +65,7 @@ fn decode<'py>(
     values: &Bound<'py, PyAny>,
     decode_column: impl Send + FnOnce(&BinaryArray) -> Result<DecodedValues, ArrowError>,
 ) -> PyResult<Decoded<'py>> {
-    let values: RecordBatch = from_pyarrow(values)?;
+    let values: RecordBatch = imported(values)?;
     if values.num_columns() != 1 {
         return Err(PyValueError::new_err(format!("one column is decoded, not {}", values.num_columns())));
     }
@@ -84,10 +84,10 @@ pub(crate) fn to_python<'py>(py: Python<'py>, decoded: DecodedValues) -> PyResul
 
 pub(crate) fn batch<'py>(py: Python<'py>, columns: Vec<(&str, ArrayRef)>) -> PyResult<Bound<'py, PyAny>> {
     let columns = columns.into_iter().map(|(name, array)| (name, array, true));
-    to_pyarrow(py, &RecordBatch::try_from_iter_with_nullable(columns).map_err(value_error)?)
+    exported(py, RecordBatch::try_from_iter_with_nullable(columns).map_err(value_error)?)
 }
 
-/// Encodes a `pyarrow.RecordBatch` with one column, in which strings are binary; `types` is its schema with strings.
+/// Encodes a record batch with one column, in which strings are binary; `types` is its schema with strings.
 #[pyfunction]
 pub fn encode_json<'py>(
     py: Python<'py>,
@@ -95,8 +95,8 @@ pub fn encode_json<'py>(
     types: &Bound<'py, PyAny>,
     zones: record_kernel::UtcOffsets,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let values: RecordBatch = from_pyarrow(values)?;
-    let types: Schema = from_pyarrow(types)?;
+    let values: RecordBatch = imported(values)?;
+    let types: Schema = imported(types)?;
     if values.num_columns() != 1 || types.fields().len() != 1 {
         return Err(PyValueError::new_err(format!("one column is encoded, not {}", values.num_columns())));
     }

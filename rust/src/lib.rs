@@ -20,7 +20,7 @@ use pyo3::exceptions::{PyBufferError, PyException, PyRuntimeError, PyValueError}
 use pyo3::prelude::*;
 use record_kernel::{AbortedTransaction, DecodeError, Limits, OffsetRange, Scan, ScannedBatch};
 
-use crate::arrow::{from_pyarrow, to_pyarrow};
+use crate::arrow::{exported, imported};
 
 pyo3::create_exception!(
     _native,
@@ -31,7 +31,7 @@ pyo3::create_exception!(
 
 /// Python rejects a kernel with another number. Increase it here and in `native_kernel.py` when the arguments or the
 /// results of a function change.
-const INTERFACE_VERSION: u32 = 5;
+const INTERFACE_VERSION: u32 = 6;
 
 /// Decodes one range of one partition; see `pyspark_kafka_direct.records`.
 #[pyclass(module = "pyspark_kafka_direct.records._native")]
@@ -56,7 +56,7 @@ impl Decoder {
         max_batch_bytes: usize,
         count_only: bool,
     ) -> PyResult<Self> {
-        let schema = Arc::new(from_pyarrow::<Schema>(schema)?);
+        let schema = Arc::new(imported::<Schema>(schema)?);
         let range = OffsetRange { from: from_offset, until: until_offset };
         let limits = Limits { rows: max_rows, bytes: max_bytes, batch: max_batch_bytes };
         let inner = record_kernel::Decoder::new(schema, topic, partition, range, limits, check_crcs, count_only)
@@ -81,11 +81,11 @@ impl Decoder {
         Ok(())
     }
 
-    /// Returns the next rows as a `pyarrow.RecordBatch`, or None when the bytes fed are used up.
+    /// Returns the next rows, or None when the bytes fed are used up.
     fn read<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let inner = &mut self.inner;
         let batch = py.detach(|| inner.read()).map_err(failure)?;
-        batch.map(|batch| to_pyarrow(py, &batch)).transpose()
+        batch.map(|batch| exported(py, batch)).transpose()
     }
 
     #[getter]

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use record_kernel::InvalidValue;
 
-use crate::arrow::from_pyarrow;
+use crate::arrow::imported;
 use crate::json::{batch, value_error};
 
 /// A batch of the encoded values, or the row, node, other node and reason of an invalid value.
@@ -27,7 +27,7 @@ impl AvroEncoder {
         AvroEncoder { inner: record_kernel::AvroEncoder::new(numbers, constants, prefix, max_bytes) }
     }
 
-    /// Encodes a `pyarrow.RecordBatch` with one column, in which strings are binary.
+    /// Encodes a record batch with one column, in which strings are binary.
     fn encode<'py>(&self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Encoded<'py>> {
         encode(py, values, |column| self.inner.encode(column))
     }
@@ -46,7 +46,7 @@ impl ProtobufEncoder {
         ProtobufEncoder { inner: record_kernel::ProtobufEncoder::new(numbers, constants, prefix, max_bytes) }
     }
 
-    /// Encodes a `pyarrow.RecordBatch` with one column, in which strings are binary.
+    /// Encodes a record batch with one column, in which strings are binary.
     fn encode<'py>(&self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Encoded<'py>> {
         encode(py, values, |column| self.inner.encode(column))
     }
@@ -57,7 +57,7 @@ fn encode<'py>(
     values: &Bound<'py, PyAny>,
     encode: impl Fn(&dyn Array) -> Result<Result<BinaryArray, InvalidValue>, ArrowError> + Sync,
 ) -> PyResult<Encoded<'py>> {
-    let values: RecordBatch = from_pyarrow(values)?;
+    let values: RecordBatch = imported(values)?;
     if values.num_columns() != 1 {
         return Err(PyValueError::new_err(format!("one column is encoded, not {}", values.num_columns())));
     }

@@ -6,7 +6,7 @@ use arrow_schema::Schema;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::arrow::from_pyarrow;
+use crate::arrow::imported;
 use crate::avro::integers;
 use crate::json::{Decoded, to_python, value_error};
 
@@ -20,15 +20,15 @@ pub struct ProtobufDecoder {
 impl ProtobufDecoder {
     #[new]
     fn new(fields: &Bound<'_, PyAny>, numbers: Vec<i64>, constants: Vec<Vec<u8>>, max_bytes: usize) -> PyResult<Self> {
-        let fields = from_pyarrow::<Schema>(fields)?.fields;
+        let fields = imported::<Schema>(fields)?.fields;
         let constants: Vec<_> = constants.into_iter().map(Vec::into_boxed_slice).collect();
         let inner = record_kernel::ProtobufDecoder::new(fields, &numbers, &constants, max_bytes);
         Ok(ProtobufDecoder { inner: inner.map_err(value_error)? })
     }
 
-    /// Decodes the first rows of a `pyarrow.RecordBatch` with the binary column `value`, and perhaps a column of 32 bits `start`.
+    /// Decodes the first rows of a record batch with the binary column `value`, and perhaps a column of 32 bits `start`.
     fn decode<'py>(&mut self, py: Python<'py>, values: &Bound<'py, PyAny>) -> PyResult<Decoded<'py>> {
-        let batch: RecordBatch = from_pyarrow(values)?;
+        let batch: RecordBatch = imported(values)?;
         let values = batch.column_by_name("value").and_then(|column| column.as_binary_opt::<i32>());
         let values = values.ok_or_else(|| PyValueError::new_err("the column of values must be binary"))?;
         let starts = integers(&batch, "start")?;

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pyspark_kafka_direct.records.native_kernel import native
+
 MAX_SCHEMA_DEPTH: Final = 60
 """Levels of structs and arrays in a schema. PyArrow exports at most 64, those of a batch and a VARIANT included."""
 
@@ -44,7 +46,7 @@ class MalformedValues(NamedTuple):
 class KernelDecoder(Protocol):
     """A decoder of the native kernel."""
 
-    def decode(self, values: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    def decode(self, values: native.ExportedBatch) -> tuple[native.Exported, native.Exported | None]:
         """Decode the first values, and return why values are malformed."""
         ...
 
@@ -73,5 +75,9 @@ def decoded_values(kernel: KernelDecoder, **columns: pa.Array | None) -> Decoded
     import pyarrow as pa
 
     given = {name: column for name, column in columns.items() if column is not None}
-    batch, malformed = kernel.decode(pa.RecordBatch.from_arrays(list(given.values()), list(given)))
-    return DecodedValues(batch.column(0), None if malformed is None else MalformedValues(*malformed.columns))
+    batch = pa.RecordBatch.from_arrays(list(given.values()), list(given))
+    decoded, malformed = kernel.decode(batch.__arrow_c_array__())
+    return DecodedValues(
+        pa.record_batch(decoded).column(0),
+        None if malformed is None else MalformedValues(*pa.record_batch(malformed).columns),
+    )

@@ -108,9 +108,10 @@ class ProtobufEncoder:
 def _encode(encoder: native.AvroEncoder | native.ProtobufEncoder, values: pa.Array) -> pa.BinaryArray:
     import pyarrow as pa
 
-    encoded, invalid = encoder.encode(strings_as_binary(pa.RecordBatch.from_arrays([values], ["value"])))
+    batch = strings_as_binary(pa.RecordBatch.from_arrays([values], ["value"]))
+    encoded, invalid = encoder.encode(batch.__arrow_c_array__())
     if invalid is not None:
         row, node, other, reason = invalid
         raise InvalidValueError(row, node, InvalidReason(reason), other)
     assert encoded is not None
-    return encoded.column(0)
+    return pa.record_batch(encoded).column(0)

@@ -494,8 +494,7 @@ class AsyncProducer:
 def _end_at_exit(reference: weakref.ref[AsyncProducer]) -> None:
     """Warn at the exit of the process of records that may be lost, and end the thread.
 
-    Before version 3.14, Python ends threads at the exit by unwinding their stack. In the kernel, this may abort the
-    process.
+    Before version 3.14, Python ends threads at the exit by unwinding their stack, at any place in their code.
     """
     producer = reference()
     if producer is None or producer._pid != os.getpid():

@@ -7,7 +7,7 @@ from typing import Final
 
 from pyspark_kafka_direct.errors import KernelMissingError
 
-_INTERFACE_VERSION: Final = 5
+_INTERFACE_VERSION: Final = 6
 """The same number as in ``rust/src/lib.rs``."""
 
 

@@ -99,7 +99,7 @@ class RecordDecoder:
         self._topic = topic
         self._partition = partition
         self._kernel = native.Decoder(
-            arrow_schema(columns),
+            arrow_schema(columns).__arrow_c_schema__(),
             topic,
             partition,
             from_offset,
@@ -128,10 +128,13 @@ class RecordDecoder:
 
         Rows before a bad record are returned first; the next call raises a RecordError, and so does every later one.
         """
+        import pyarrow as pa
+
         try:
-            return self._kernel.read()
+            rows = self._kernel.read()
         except native.DecodeError as error:
             raise self._record_error(error) from None
+        return None if rows is None else pa.record_batch(rows)
 
     @property
     def next_offset(self) -> int:
@@ -211,8 +214,8 @@ class RecordEncoder:
         A ColumnError or RecordTooLargeError names the row, counted from 0 over all calls; the encoder is unusable
         afterwards.
         """
-        rows = strings_as_binary(rows)  # the kernel takes no strings
-        return self._encoded(lambda: self._kernel.add(rows))
+        exported = strings_as_binary(rows).__arrow_c_array__()  # the kernel takes no strings
+        return self._encoded(lambda: self._kernel.add(exported))
 
     def flush(self) -> list[EncodedBatch]:
         """Return all open batches, by partition."""

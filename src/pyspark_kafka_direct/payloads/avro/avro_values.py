@@ -140,7 +140,7 @@ class AvroDecoder:
         max_bytes: int = MAX_DECODED_BYTES,
     ) -> None:
         check_avro_fields(fields)
-        self._kernel = native.AvroDecoder(fields, max_bytes)
+        self._kernel = native.AvroDecoder(fields.__arrow_c_schema__(), max_bytes)
 
     def add_program(self, program: AvroProgram) -> int:
         """Add a program and return its number; one that is not valid for the columns is a ValueError."""

@@ -46,8 +46,9 @@ def encode_json(values: pa.Array, data_type: pa.DataType | None = None) -> pa.Bi
 
     values = encodable(values)
     types = pa.schema([pa.field("value", values.type if data_type is None else data_type)])
-    batch = strings_as_binary(pa.RecordBatch.from_arrays([values], ["value"]))
-    return native.encode_json(batch, types, _time_zones(values.type)).column(0)
+    batch = strings_as_binary(pa.RecordBatch.from_arrays([values], ["value"])).__arrow_c_array__()
+    encoded = native.encode_json(batch, types.__arrow_c_schema__(), _time_zones(values.type))
+    return pa.record_batch(encoded).column(0)
 
 
 def _time_zones(data_type: pa.DataType) -> dict[str, list[tuple[int, int]]]:

@@ -50,7 +50,7 @@ class JsonDecoder:
         from pyspark_kafka_direct.payloads.json.utc_offsets import utc_offsets  # few tasks need it
 
         offsets = utc_offsets(time_zone if needs_zone else DEFAULT_TIME_ZONE)
-        self._kernel = native.JsonDecoder(fields, corrupt_record, list(offsets), max_bytes)
+        self._kernel = native.JsonDecoder(fields.__arrow_c_schema__(), corrupt_record, list(offsets), max_bytes)
 
     def decode(self, values: pa.BinaryArray) -> DecodedValues:
         """Decode the first values; the caller calls it again for the others."""

@@ -113,7 +113,9 @@ class ProtobufDecoder:
         # names of enums.
         max_bytes: int = MAX_DECODED_BYTES,
     ) -> None:
-        self._kernel = native.ProtobufDecoder(fields, list(program.numbers), list(program.constants), max_bytes)
+        self._kernel = native.ProtobufDecoder(
+            fields.__arrow_c_schema__(), list(program.numbers), list(program.constants), max_bytes
+        )
 
     def decode(self, values: pa.BinaryArray, starts: pa.Int32Array | None = None) -> DecodedValues:
         """Decode the first messages of a column; the caller calls it again for the others.
