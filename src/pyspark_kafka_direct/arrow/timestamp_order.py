@@ -8,7 +8,7 @@ does not depend on the sizes of the batches.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,8 +17,6 @@ from pyspark_kafka_direct.records.columns import integer_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-_BEFORE_ALL: Final = -(1 << 63)
 
 
 def merge_by_timestamp(
@@ -46,7 +44,7 @@ class _Run:
         self._batch: pa.RecordBatch | None = None
         self._orders: pa.Int64Array = pa.nulls(0, pa.int64())
         self._position = 0
-        self.first = self.last = _BEFORE_ALL  # orders of the remaining records
+        self.first = self.last = 0  # orders of the remaining records
 
     def fill(self) -> bool:
         """Request a batch if none is left; return whether there is one."""
@@ -56,7 +54,8 @@ class _Run:
         if self._batch is None:
             return False
         times = self._batch["timestamp"].view(pa.int64())
-        self._orders = pc.cumulative_max(times, start=self.last)
+        # Earlier batches do not matter: no other run has a record that comes before their last one.
+        self._orders = pc.cumulative_max(times)
         self._position = 0
         self.first, self.last = self._order(0), self._order(-1)
         return True
