@@ -423,7 +423,7 @@ def test_a_login_does_not_wait_for_an_earlier_request_to_sts(
 ) -> None:
     """botocore's credentials have a lock, which a request that hangs holds."""
     monkeypatch.setattr(aws_tokens, "_STS_TIMEOUT_SECONDS", 300)
-    system, ended, respond = RealSystem(), threading.Event(), sts._respond_to
+    system, arrived, ended, respond = RealSystem(), threading.Event(), threading.Event(), sts._respond_to
     hung = 1 if is_first else 2
 
     def log_in(seconds: float) -> OAuthBearerToken:
@@ -431,6 +431,7 @@ def test_a_login_does_not_wait_for_an_earlier_request_to_sts(
 
     def respond_late(request: Request) -> Response:
         if len(sts.requests) == hung:
+            arrived.set()
             ended.wait(120)
         return respond(request)
 
@@ -441,6 +442,7 @@ def test_a_login_does_not_wait_for_an_earlier_request_to_sts(
             log_in(SECONDS)
         with pytest.raises(BrokerTimeoutError):
             log_in(0.5)
+        assert arrived.wait(SECONDS)
         assert len(sts.requests) == hung
         sts.lifetime = 3600.0
         assert log_in(60.0)

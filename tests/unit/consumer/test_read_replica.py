@@ -10,6 +10,7 @@ from tests.unit.consumer.polling import ONE, ConsumerCluster
 from tests.unit.consumer.reading import Read
 
 from pyspark_kafka_direct.client.cluster_client import PartitionLeader
+from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.consumer import fetch_channel
 from pyspark_kafka_direct.consumer.fetch_channel import ReadReplica
 from pyspark_kafka_direct.errors import (
@@ -23,7 +24,10 @@ from pyspark_kafka_direct.planning.data_loss import Presence
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
+    from pyspark_kafka_direct.client.deadline import Deadline
 
 
 class ReplicaTest:
@@ -80,6 +84,61 @@ def test_different_fetch_settings_share_connections() -> None:
         ):
             test.replica.fetch_log_state(test.client.deadline())
         assert cluster.network.connect_count == 1
+
+
+def test_a_fetch_of_another_offset_does_not_get_the_response_in_flight(cluster: ConsumerCluster) -> None:
+    cluster.append_each(ONE, 5)
+    test = ReplicaTest(cluster)
+    deadline = test.client.deadline()
+    for offset in (0, 0, 3, 1, 4):
+        test.replica.send_fetch(offset, 100, deadline)
+    response = test.replica.receive_fetch(deadline)
+    assert int.from_bytes(response.records[:8], "big") == 4
+    test.replica.release()
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda replica, deadline: replica.note_later_epoch(0, deadline),
+        lambda replica, _: replica.switch_to_replica(1),
+        lambda replica, _: replica.switch_to_leader(),
+    ],
+    ids=["epoch", "replica", "leader"],
+)
+def test_metadata_is_refreshed_after_each_change_of_the_replica(
+    cluster: ConsumerCluster, step: Callable[[ReadReplica, Deadline], None], in_flight: bool
+) -> None:
+    test = ReplicaTest(cluster)
+    test.fetch()
+    deadline = test.client.deadline()
+    if in_flight:
+        test.replica.send_fetch(7, 100, deadline)
+    requests = cluster.sent("Metadata")
+    step(test.replica, deadline)
+    test.fetch()
+    assert cluster.sent("Metadata") > requests
+    test.replica.release()
+
+
+def test_a_connection_with_changed_certificates_is_replaced(
+    cluster: ConsumerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = ReplicaTest(cluster)
+    for _ in range(2):
+        test.fetch()
+        found: list[Connection] = []
+
+        def is_first(connection: Connection, found: list[Connection] = found) -> bool:
+            found.append(connection)
+            return connection is found[0]
+
+        with monkeypatch.context() as changed:
+            changed.setattr(Connection, "certificates_changed", property(is_first))
+            test.fetch()
+        assert found[0].closed
+    test.replica.release()
 
 
 def test_rack_is_not_sent_if_the_leader_names_a_replica_that_does_not_exist(cluster: ConsumerCluster) -> None:
