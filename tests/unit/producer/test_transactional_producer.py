@@ -387,6 +387,27 @@ def test_a_transaction_of_another_producer_can_be_resumed(cluster: Transactional
 
 
 @both
+def test_an_id_that_the_coordinator_has_deleted_is_acquired_again(cluster: TransactionalCluster) -> None:
+    """The request has the id and the epoch of the last transaction, so that no other producer is fenced."""
+    producer = cluster.initialized_producer()
+    for producer_id in range(3):
+        for _ in range(2):
+            producer.send("t", batch())
+            producer.commit()
+        TransactionCoordinator.of(cluster.cluster).expire("id")
+        with pytest.raises(BrokerError) as caught:  # noqa: PT012 - either of the two calls fails
+            producer.send("t", batch())
+            producer.commit()
+        assert caught.value.may_be_expired
+        producer.reacquire()
+        last_epoch = 0 if cluster.version < 2 else 2
+        assert cluster.take_requests()[-1] == ("InitProducerId", "id", 5000, producer_id, last_epoch)
+    producer.send("t", batch())
+    assert producer.commit()[P0].records == RECORDS
+    assert len(cluster.values()) == 7 * RECORDS
+
+
+@both
 def test_a_transaction_may_have_timed_out_if_it_is_nearly_as_old_as_its_timeout(cluster: TransactionalCluster) -> None:
     producer = cluster.initialized_producer()
     cluster.sleep(100)

@@ -117,8 +117,23 @@ def test_the_error_of_a_damaged_batch_has_its_offset() -> None:
     assert caught.value.offset == 1
 
 
-def test_a_control_batch_with_a_wrong_crc_is_an_error() -> None:
-    damaged = bytearray(marker(0, 7, commit=True).encode())
+@pytest.mark.parametrize("good", range(3))
+def test_a_control_batch_with_a_wrong_crc_is_an_error(good: int) -> None:
+    damaged = bytearray(marker(good, 7, commit=True).encode())
     damaged[-1] ^= 1
-    with pytest.raises(CorruptRecordError, match="The CRC of the control batch does not match its bytes"):
-        TransactionalRecords(b"key", OffsetRange("states", 0, 0, 1)).feed(memoryview(damaged))
+    before = b"".join(record(offset, 7).encode() for offset in range(good))
+    with pytest.raises(CorruptRecordError, match="CRC of the control batch does not match its bytes") as caught:
+        TransactionalRecords(b"key", OffsetRange("states", 0, 0, good + 1)).feed(memoryview(before + damaged))
+    assert caught.value.offset == good
+
+
+@pytest.mark.parametrize("good", range(3))
+@pytest.mark.parametrize(("position", "content"), [(8, 255), (11, 0), (16, 9)], ids=["negative", "short", "format"])
+def test_a_batch_without_a_valid_header_is_an_error(position: int, content: int, good: int) -> None:
+    damaged = bytearray(record(good, 7).encode())
+    damaged[position] = content
+    records = TransactionalRecords(b"key", OffsetRange("states", 0, 0, good + 1))
+    before = b"".join(record(offset, 7).encode() for offset in range(good))
+    with pytest.raises(CorruptRecordError) as caught:
+        records.feed(memoryview(before + damaged))
+    assert caught.value.offset == good
