@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import botocore.auth
 import pytest
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+from botocore import exceptions
 from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.client.http_services import HttpService, Request, Response, SecurityTokenService
 
@@ -357,6 +358,49 @@ def test_an_sts_that_cannot_be_reached(sts: SecurityTokenService, monkeypatch: p
     message = token_error(AwsTokens("eu-west-1", role=ROLE, max_retries=0)).message
     assert "AWS STS cannot be reached from " in message
     assert "EndpointConnectionError" in message
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.ReadTimeoutError(endpoint_url="https://sts"),
+        exceptions.ConnectTimeoutError(endpoint_url="https://sts"),
+        exceptions.ConnectionClosedError(endpoint_url="https://sts"),
+        exceptions.ProxyConnectionError(proxy_url="http://proxy"),
+        exceptions.SSLError(endpoint_url="https://sts", error="it is self-signed"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_each_failure_of_a_connection_to_sts(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(aws_tokens, "_sts_client", fail)
+    message = token_error(WITH_ROLE).message
+    assert "AWS STS cannot be reached from " in message
+    assert f"({type(error).__name__})" in message
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.ClientError({"Error": {"Code": "AccessDenied"}}, "GetCallerIdentity"),
+        exceptions.EndpointConnectionError(endpoint_url="https://sts"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_identity_that_cannot_be_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    monkeypatch.setattr(aws_tokens, "_sts_client", fail)
+    with caplog.at_level(logging.DEBUG, "pyspark_kafka_direct"):
+        assert token_of(AwsTokens("eu-west-1", log_identity=True)).expires_at is not None
+    assert f"the identity of the AWS credentials is unknown ({type(error).__name__})" in caplog.text
 
 
 def test_an_unknown_error_shows_only_its_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
