@@ -131,7 +131,7 @@ shapes = st.recursive(leaves | texts.map(_dictionary) | leaves.map(_extension), 
 
 @st.composite
 def columns(draw: st.DrawFn) -> tuple[list[_Shape], list[pa.Array]]:
-    drawn = draw(st.lists(shapes, min_size=1, max_size=3))
+    drawn = draw(st.lists(shapes, min_size=2, max_size=3))
     count = draw(st.integers(0, 4))
     return drawn, [
         each.array(draw(st.lists(st.none() | each.values, min_size=count, max_size=count))) for each in drawn
