@@ -184,10 +184,10 @@ def commit_batch(monkeypatch: pytest.MonkeyPatch) -> CommitBatch:
 def test_files_that_were_left_behind_are_deleted_every_hour(tmp_path: Path, commit_batch: CommitBatch) -> None:
     system = FakeTimeSystem(now=1_000_000.0)
     pool = ConnectionPool(system=system)
-    assert commit_batch(tmp_path, "p.sink", 7, pool) == []
-    assert commit_batch(tmp_path, "p.sink", 8, pool) == ["7-0-0-killed.staged"]
-    system.now += 3601
-    assert commit_batch(tmp_path, "p.sink", 9, pool) == []
+    for batch in range(10, 19, 3):
+        assert commit_batch(tmp_path, "p.sink", batch, pool) == []
+        assert commit_batch(tmp_path, "p.sink", batch + 1, pool) == [f"{batch}-0-0-killed.staged"]
+        system.now += 3601
 
 
 @pytest.mark.parametrize(

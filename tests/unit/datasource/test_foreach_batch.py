@@ -23,6 +23,7 @@ class FakeFrame:
     def __init__(self, session: object) -> None:
         self.sparkSession: Any = session
         self.saved = 0
+        self.written_options: list[dict[str, str]] = []
         self.digests: list[str | None] = []
 
     @property
@@ -33,7 +34,8 @@ class FakeFrame:
         assert name == "kafka-direct"
         return self
 
-    def options(self, **_: str) -> FakeFrame:
+    def options(self, **options: str) -> FakeFrame:
+        self.written_options.append(options)
         return self
 
     def mode(self, name: str) -> FakeFrame:
@@ -104,8 +106,24 @@ def test_a_failed_write_may_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None
         patched.setattr(frame, "save", fail)
         with pytest.raises(OSError, match="the write failed"):
             write(frame, **EXACTLY_ONCE)
+    digest = frame.sparkSession.sparkContext.getLocalProperty(DIGEST_PROPERTY)
+    assert digest is None, "other writes of the thread do not get it"
     write(frame, **EXACTLY_ONCE)
     assert frame.saved == 1
+
+
+def test_writers_with_the_options_of_one_dictionary() -> None:
+    """A function may create one for each topic in a loop."""
+    options = {"kafka.bootstrap.servers": "b:1"}
+    writers = []
+    for topic in ("one", "two"):
+        options["topic"] = topic
+        writers.append(foreach_batch_writer(options))
+    options.clear()
+    frame = connect_frame()
+    for each in writers:
+        each(frame, 7)  # type: ignore[arg-type]
+    assert [each["topic"] for each in frame.written_options] == ["one", "two"]
 
 
 @pytest.mark.parametrize(("batch", "description"), [(None, "no batch"), ("6", "batch 6")])

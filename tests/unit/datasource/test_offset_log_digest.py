@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_kafka_direct.datasource.offset_log_digest import check_checkpoint, digest_of, offset_log_digest
+from pyspark_kafka_direct.datasource.offset_log_digest import (
+    check_checkpoint,
+    digest_of,
+    offset_log_digest,
+    rewound_before,
+)
 from pyspark_kafka_direct.errors import KafkaDirectError, OptionError, TransactionStateError
 from pyspark_kafka_direct.producer import file_systems
+from pyspark_kafka_direct.spark.checkpoint_files import REWOUND_CONF
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +40,39 @@ def test_digests_are_deterministic_and_differ_between_entries(checkpoint: Path) 
     assert offset_log_digest(str(checkpoint), QUERY_ID, 7) == digest
     (checkpoint / "offsets" / "7").write_text("v1\n{}\n8")
     assert offset_log_digest(str(checkpoint), QUERY_ID, 7) != digest
+
+
+@pytest.mark.parametrize("size", [10, 100_000, 10_000_000])
+def test_entries_that_differ_only_at_their_end_have_other_digests(checkpoint: Path, size: int) -> None:
+    """An entry has the offsets of all partitions of all sources."""
+    digests = set()
+    for end in (b"7", b"8"):
+        entry = b"v1\n{}\n" + b"1" * size + end
+        (checkpoint / "offsets" / "7").write_bytes(entry)
+        digests.add(offset_log_digest(str(checkpoint), QUERY_ID, 7))
+        assert digest_of(entry) in digests
+    assert len(digests) == 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_all_rewound_batches_directly_before_a_batch_are_counted(checkpoint: Path, seed: int) -> None:
+    source = random.Random(seed)
+    length = source.randrange(1, 8)
+    is_rewound = [source.random() < 0.7 for _ in range(length)]
+    purged = source.randrange(length)  # Spark deletes the oldest entries
+    for batch in range(purged, length):
+        conf = {REWOUND_CONF: "true"} if is_rewound[batch] else {}
+        entry = f"v1\n{json.dumps({'conf': conf})}\n" + '{"t":{"0":5}}'
+        (checkpoint / "offsets" / str(batch)).write_text(entry)
+    for batch in range(purged, length + 1):
+        others = [number for number in range(batch) if number < purged or not is_rewound[number]]
+        assert rewound_before(str(checkpoint), batch) == batch - 1 - max(others, default=-1)
+
+
+def test_an_unreadable_entry_before_a_batch_is_an_error(checkpoint: Path) -> None:
+    (checkpoint / "offsets" / "8").mkdir()
+    with pytest.raises(KafkaDirectError, match=r"before batch 9 .* cannot be read"):
+        rewound_before(str(checkpoint), 9)
 
 
 @pytest.mark.parametrize("form", ["{}", "{}/", "file:{}", "file://{}", "file://localhost{}"])

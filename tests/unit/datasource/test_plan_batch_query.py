@@ -153,17 +153,18 @@ def test_records_that_a_batch_skips_are_logged_and_counted(
     monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
     folder = tmp_path / SHARED_FOLDER_NAME
     folder.mkdir()
-    brokers = cluster(42, 42)
+    brokers = cluster(42, 42, 42)
     for tp, start in ((T0, 5), (T1, 7)):
         brokers.delete_records(tp, start)
-    options = {"startingoffsets": '{"t":{"0":2,"1":2}}', "failondataloss": "false"}
+    options = {"startingoffsets": '{"t":{"0":2,"1":2,"2":50}}', "failondataloss": "false"}
     planned = tasks(reader(brokers, subscribe="t", **options))
     assert [task.offsets for task in planned] == [OffsetRange("t", 0, 5, 42), OffsetRange("t", 1, 7, 42)]
-    assert ["[2, 5)" in caplog.messages[0], "[2, 7)" in caplog.messages[1], len(caplog.messages)] == [True, True, 2]
+    for message, offsets in zip(caplog.messages, ("[2, 5)", "[2, 7)", "[42, 50)"), strict=True):
+        assert offsets in message
     losses = [(loss.partition, loss.cause, loss.offsets) for loss in load_totals(folder).losses]
-    assert losses == [(0, "aged_out", 3), (1, "aged_out", 5)]
+    assert losses == [(0, "aged_out", 3), (1, "aged_out", 5), (2, "beyond_end", 8)]
     caplog.clear()
-    assert tasks(reader(brokers, subscribe="t", endingoffsets='{"t":{"0":3,"1":4}}')) == []
+    assert tasks(reader(brokers, subscribe="t", endingoffsets='{"t":{"0":3,"1":4,"2":0}}')) == []
     assert caplog.messages == [
         "t-0: the log starts at offset 5, after the requested end 3: nothing to read",
         "t-1: the log starts at offset 7, after the requested end 4: nothing to read",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import uuid
 from types import SimpleNamespace
@@ -19,9 +20,10 @@ from pyspark_kafka_direct.consumer.fetcher import read_range
 from pyspark_kafka_direct.consumer.range_task import RangeTask
 from pyspark_kafka_direct.datasource import write_task
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
-from pyspark_kafka_direct.errors import KafkaDirectError, OptionError
+from pyspark_kafka_direct.errors import KafkaDirectError, OptionError, TransactionStateError
 from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 from pyspark_kafka_direct.options.settings import FetchSettings
+from pyspark_kafka_direct.spark.checkpoint_files import REWOUND_CONF
 from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME, load_write_report
 
 if TYPE_CHECKING:
@@ -190,6 +192,28 @@ def test_a_micro_batch_is_committed_once(spark: Spark, threshold: str) -> None:
         assert {tp: each.records for tp, each in report.partitions.items()} == {PARTITIONS[0]: 2, PARTITIONS[1]: 1}
 
 
+@pytest.mark.parametrize("rewound", [1, 3])
+def test_a_stream_resumes_behind_batches_that_a_rewind_has_added(spark: Spark, rewound: int) -> None:
+    """The sink has none of them."""
+    options = {**EXACTLY_ONCE, "checkpointLocation": str(spark.checkpoint)}
+
+    def commit(batch: int, value: bytes) -> None:
+        spark.begin_batch(batch)
+        source = spark.source(**options)
+        messages = [spark.run(source.streamWriter(SCHEMA, overwrite=False), 0, rows(value))]
+        committing: Any = pickle.loads(pickle.dumps(source)).streamWriter(SCHEMA, overwrite=False)
+        committing.commit(messages, batch)
+
+    commit(0, b"a")
+    for batch in range(1, 1 + rewound):
+        spark.begin_batch(batch, json.dumps({"conf": {REWOUND_CONF: "true"}}).join(["v1\n", "\n{}"]))
+    commit(1 + rewound, b"b")
+    assert spark.written() == [[b"a", b"b"], [], []]
+    with pytest.raises(TransactionStateError, match=f"batch {3 + rewound}"):
+        commit(3 + rewound, b"c")  # the batch before it has not been sent
+    assert spark.written() == [[b"a", b"b"], [], []]
+
+
 def test_a_batch_write_is_one_transaction(spark: Spark) -> None:
     writer: Any = spark.source(**EXACTLY_ONCE, jobId="load-1").writer(SCHEMA, overwrite=False)
     messages = [spark.run(writer, number, rows(b"%d" % number, partition=number)) for number in range(3)]
@@ -214,6 +238,12 @@ def test_a_write_within_foreach_batch_is_committed_once(spark: Spark, caplog: py
         writer: Any = spark.source(**options).writer(SCHEMA, overwrite=False)
         writer.commit([spark.run(writer, 0, rows(b"a"))])
         assert spark.written() == [[b"a"], [], []]
+    spark.begin_batch(0, '{"t":{"0":9}}')  # as in a copy of the checkpoint
+    spark.properties["spark.jobGroup.id"] = str(uuid.uuid4())
+    other: Any = spark.source(**options).writer(SCHEMA, overwrite=False)
+    with pytest.raises(TransactionStateError, match=r"batch 0 .* with other content"):
+        other.commit([spark.run(other, 0, rows(b"b"))])
+    assert spark.written() == [[b"a"], [], []]
     named = spark.source(**options, jobId="load").writer(SCHEMA, overwrite=False)
     with pytest.raises(OptionError, match="jobId cannot be used within foreachBatch"):
         spark.run(named, 0, rows(b"a"))

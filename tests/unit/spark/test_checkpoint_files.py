@@ -6,10 +6,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import examples
+from tests.unit.client.fake_systems import FakeTimeSystem
 
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.errors import CheckpointFencedError, OptionError
 from pyspark_kafka_direct.spark import checkpoint_files
-from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles, OffsetSeq, parse_offset_seq
+from pyspark_kafka_direct.spark.checkpoint_files import CheckpointFiles, OffsetSeq, RetryingFiles, parse_offset_seq
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,3 +206,67 @@ def test_spark_connect_has_no_checkpoint_files() -> None:
     spark: Any = SimpleNamespace()
     with pytest.raises(OptionError, match="a continuous query needs Spark's JVM on the driver"):
         CheckpointFiles(spark, "/check", "a continuous query")
+
+
+class UnreliableFiles(CheckpointFiles):
+    """Files in a dictionary; each attempt to create one has the next outcome, the last ones succeed."""
+
+    def __init__(self, outcomes: list[str]) -> None:
+        self.files: dict[str, str] = {}
+        self.attempts = 0
+        self._outcomes = outcomes
+
+    def path(self, name: str) -> str:
+        return f"disk:/{name}"
+
+    def read(self, name: str) -> str | None:
+        return self.files.get(name)
+
+    def exists(self, name: str) -> bool:
+        return name in self.files
+
+    def create(self, name: str, text: str) -> bool:
+        self.attempts += 1
+        outcome = self._outcomes.pop(0) if self._outcomes else "succeeds"
+        if outcome == "fails":
+            raise OSError(f"attempt {self.attempts}")
+        if outcome == "overtaken":
+            self.files.setdefault(name, "of another process")
+        is_new = name not in self.files
+        self.files.setdefault(name, text)
+        if outcome == "lost response":
+            raise OSError(f"attempt {self.attempts}")
+        return is_new
+
+
+@examples(60)
+@given(
+    outcomes=st.lists(st.sampled_from(["fails", "lost response", "overtaken", "succeeds"]), max_size=7),
+    fenced_at=st.integers(1, 8),
+)
+def test_a_file_is_created_as_often_as_it_takes_unless_another_process_was_earlier(
+    outcomes: list[str], fenced_at: int
+) -> None:
+    """The response to a rename may be lost, and another driver may acquire the checkpoint between two attempts."""
+    files, system, checks = UnreliableFiles([*outcomes]), FakeTimeSystem(), []
+    retrying = RetryingFiles(files, system)
+    failures = next(
+        (number for number, each in enumerate(outcomes) if each in ("overtaken", "succeeds")), len(outcomes)
+    )
+
+    def check() -> None:
+        checks.append(files.attempts)
+        if len(checks) == fenced_at:
+            raise CheckpointFencedError("Another run has acquired the checkpoint.")
+
+    if fenced_at <= min(failures, 4) + 1:
+        with pytest.raises(CheckpointFencedError):
+            retrying.create("offsets/7", "mine", check)
+        assert files.attempts == fenced_at - 1
+    elif failures > 4:
+        with pytest.raises(OSError, match="attempt 5"):
+            retrying.create("offsets/7", "mine", check)
+    else:
+        assert retrying.create("offsets/7", "mine", check) is (files.files["offsets/7"] == "mine")
+    assert checks == [*range(len(checks))], "before each attempt"
+    assert system.slept == [0.1, 0.2, 0.4, 0.8][: len(checks) - 1]

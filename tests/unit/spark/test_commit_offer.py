@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_from_json
 from pyspark_kafka_direct.options.read_options import parse_stream_options
 from pyspark_kafka_direct.spark.commit_offer import (
     CommitGroup,
@@ -66,6 +66,21 @@ def test_the_listener_gets_the_offsets_at_which_sources_resume(tmp_path: Path) -
         assert sorted(each[PARTITION] for each in offer.resume_offsets()) == [4, 5], "only the first offsets"
         offer.close()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_offsets_of_the_other_sources_count_if_one_file_vanishes(tmp_path: Path, number: int) -> None:
+    """The query may end while the listener reads the files."""
+    offer = CommitOffer(tmp_path, SHOP, "run")
+    for offset in range(3):
+        planner = accept_commit_offer(tmp_path, SHOP)
+        assert planner is not None
+        planner.commit_async({PARTITION: offset}, resumed_from={PARTITION: offset})
+    file = sorted(tmp_path.glob("*.accepted"))[number]
+    removed = partition_offsets_from_json(file.read_text())[PARTITION]
+    file.unlink()
+    file.symlink_to(tmp_path / "missing")  # it is listed, and cannot be read
+    assert sorted(each[PARTITION] for each in offer.resume_offsets()) == sorted({0, 1, 2} - {removed})
 
 
 def test_a_new_query_reports_no_resume_offsets(tmp_path: Path) -> None:
