@@ -154,14 +154,17 @@ def test_a_first_batch_of_another_source_is_rejected_with_changed_topics_too(
 
 def test_several_brokers_are_asked_before_the_first_records_of_a_first_batch_are_skipped(cluster: NewCluster) -> None:
     """A leader that was deposed may have deleted records that the current leader still has."""
-    brokers = cluster(10, 10)
-    brokers.delete_records(T0, 4)
+    brokers = cluster(10, 10, 10)
+    partitions = (T0, T1, TopicPartition("t", 2))
+    for tp, log_start in ((T0, 4), (partitions[2], 6)):
+        brokers.delete_records(tp, log_start)
     restarted = brokers.planner()
     start = restarted.initial_offsets()
     brokers.depose_leader(T0, start=8)
-    plan = restarted.plan(start, {T0: 10, T1: 10}, {T0: 3, T1: 0})
-    assert planned(plan) == [("t-0", 4, 10), ("t-1", 0, 10)]
-    assert "offsets [3, 4) of t-0 were removed by retention" in brokers.warnings[0]
+    plan = restarted.plan(start, dict.fromkeys(partitions, 10), dict(zip(partitions, (3, 0, 1), strict=True)))
+    assert planned(plan) == [("t-0", 4, 10), ("t-1", 0, 10), ("t-2", 6, 10)]
+    for warning, expired in zip(brokers.warnings, ("[3, 4) of t-0", "[1, 6) of t-2"), strict=True):
+        assert f"offsets {expired} were removed by retention" in warning
 
 
 @pytest.mark.parametrize("spec", [at_time(4), at_times({T0: 4})])

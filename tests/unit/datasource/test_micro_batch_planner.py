@@ -1,4 +1,4 @@
-"""Starts and ends of micro-batches without data loss, planned on a simulated cluster."""
+"""Starts and ends of micro-batches, mostly without data loss, planned on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -522,3 +522,34 @@ def test_backpressure_is_requested_for_the_start_of_each_batch(cluster: NewClust
     stream = brokers.planner(backpressure=measured)
     stream.fix_end_offsets()
     assert first_end(stream) == {T0: 30, T1: 10}, "fixed ends are limited, too"
+
+
+def test_a_new_topic_that_is_deleted_between_two_requests_is_not_part_of_the_batch(cluster: NewCluster) -> None:
+    """Its end would be in the checkpoint, and missing later."""
+    brokers = cluster(10)
+    new = TopicPartition("new", 0)
+    brokers.grow(new, 5)
+    stream = brokers.planner(fail=False)
+    brokers.before("ListOffsets", lambda: None, lambda: brokers.event("delete_topic", topic="new"))
+    end = stream.next_end_offsets({T0: 4})
+    assert end == {T0: 10}
+    assert planned(stream.plan({T0: 4}, end)) == [("t-0", 4, 10)]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_partitions_of_a_recreated_topic_are_not_added(cluster: NewCluster, restarted: bool) -> None:
+    """Only the loss of the old topic and the start of the third partition are reported."""
+    brokers = cluster(9, 9)
+    stream = brokers.planner(fail=False)
+    start = first_end(stream)
+    brokers.recreate("t", 5, 5, 5)
+    for tp in (T0, T1, T2):
+        brokers.delete_records(tp, 2)
+    recreated = stream.next_end_offsets(start)
+    assert planned(stream.plan(start, recreated)) == [("t-2", 2, 5)]
+    if restarted:
+        stream = brokers.planner(fail=False)
+    end = stream.next_end_offsets(recreated)
+    assert planned(stream.plan(recreated, end)) == [("t-0", 2, 5), ("t-1", 2, 5)]
+    added = [warning for warning in brokers.warnings if "added partition" in warning]
+    assert ["t-2 starts from offset 2" in warning for warning in added] == [True]

@@ -15,7 +15,7 @@ from tests.unit.planning.planner_cluster import GROUP, NewCluster, PlannerCluste
 from pyspark_kafka_direct.datasource import micro_batch_stream_base as module
 from pyspark_kafka_direct.datasource.micro_batch_stream import KafkaMicroBatchStream
 from pyspark_kafka_direct.datasource.stream_listener_files import open_query_committer
-from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError
+from pyspark_kafka_direct.errors import DataLossError, InvalidOffsetsError, OptionError
 from pyspark_kafka_direct.offsets import TopicPartition, partition_offsets_from_json
 from pyspark_kafka_direct.options.read_options import parse_stream_options
 from pyspark_kafka_direct.spark.commit_offer import AcceptedCommitOffer, CommitOffer, commit_group
@@ -34,8 +34,11 @@ def commits(brokers: PlannerCluster) -> list[int]:
 
 
 @LEGACY
-def test_a_new_query_and_the_batches_after_the_first(cluster: NewCluster, legacy: bool) -> None:
+def test_a_new_query_and_the_batches_after_the_first(
+    cluster: NewCluster, legacy: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     brokers = cluster(10)
+    brokers.every("OffsetCommit", "delay_response", seconds=0.3)
     run = StreamRun(brokers, legacy=legacy)
     first = run.first_end()
     assert first == first_end_at(0, 10)
@@ -43,10 +46,12 @@ def test_a_new_query_and_the_batches_after_the_first(cluster: NewCluster, legacy
     assert run.ranges(at(0), first) == [("t-0", 0, 10)]
     assert commits(brokers) == [], "no batch has reached the start, and the group may have a higher offset"
     assert json.dumps(run.latest(first)) == json.dumps(first), "no new records"
+    assert commits(brokers) == [10], "Spark may end the query now"
     brokers.grow(T0, 14)
     assert run.latest(first) == at(14)
     assert run.ranges(first, at(14)) == [("t-0", 10, 14)]
     assert commits(brokers) == [10], "the end of the finished batch, once"
+    assert caplog.messages == [], "the query has read nothing before, so the group needs no offsets"
 
 
 @LEGACY
@@ -170,13 +175,59 @@ def test_a_trigger_without_a_limit_reads_everything(cluster: NewCluster) -> None
     assert StreamRun(cluster(10), maxoffsetspertrigger="4").latest(at(0), ReadAllAvailable()) == at(10)
 
 
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"maxoffsetspertrigger": "4"},
+        {"minoffsetspertrigger": "40"},
+        {"maxbytespertrigger": "4"},
+        {"backpressure": "true", "backpressureinitialrate": "4"},
+    ],
+    ids=lambda limit: next(iter(limit)),
+)
+def test_each_limit_is_ignored_without_a_limit_of_spark(
+    cluster: NewCluster, limit: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
+    (tmp_path / SHARED_FOLDER_NAME).mkdir()
+    brokers = cluster(20)
+    run = StreamRun(brokers, **limit)
+    first = run.latest(at(0))
+    brokers.grow(T0, 25)
+    assert run.latest(first)["t"]["0"] < 25
+    assert run.latest(first, ReadAllAvailable()) == at(25)
+
+
+def test_a_start_that_moves_is_rejected_without_a_limit_of_spark(cluster: NewCluster) -> None:
+    run = StreamRun(cluster(20), "latest")
+    initial = run.initial()
+    for _ in range(2):
+        with pytest.raises(OptionError, match="cannot start with a single batch"):
+            run.latest(initial, ReadAllAvailable())
+
+
+@pytest.mark.parametrize("limits", [{}, {"maxoffsetspertrigger": "4"}, {"minoffsetspertrigger": "4"}])
+def test_an_idle_query_pauses_with_any_limits(cluster: NewCluster, limits: dict[str, Any]) -> None:
+    brokers = cluster(10)
+    run = StreamRun(brokers, **limits)
+    began = brokers.now
+    for _ in range(11):
+        assert run.latest(at(10)) == at(10)
+    assert 1 <= brokers.now - began < 2
+
+
 def test_tasks_know_the_leaders_of_their_partitions(cluster: NewCluster) -> None:
     brokers = cluster(10, 10)
     brokers.grow(TopicPartition("u", 0), 10)
+    brokers.elect(TopicPartition("t", 1), 2)
     run = StreamRun(brokers, subscribepattern="[tu]")
     start = {"t": {"0": 0, "1": 0}, "u": {"0": 0}}
-    tasks: Any = run.reader.partitions(start, run.latest(start))
-    assert [task.task.leader.node is not None for task in tasks] == [True] * 3
+    tasks: Any = [task.task for task in run.reader.partitions(start, run.latest(start))]  # type: ignore[attr-defined]
+    assert [task.leader.node.id for task in tasks] == [1, 2, 1]
+    assert [task.leader.epoch for task in tasks] == [
+        brokers.partition(task.offsets.topic_partition).epoch for task in tasks
+    ]
+    assert [task.topic_id for task in tasks] == [brokers.topic_id(name) for name in "ttu"]
 
 
 def test_warnings_about_options_are_logged_by_the_planner(

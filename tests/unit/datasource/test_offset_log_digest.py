@@ -127,7 +127,9 @@ def test_the_checkpoint_of_another_query_is_an_error(checkpoint: Path, metadata:
         (checkpoint / "metadata").unlink()
     else:
         (checkpoint / "metadata").write_text(metadata)
-    with pytest.raises(TransactionStateError, match=f"query {QUERY_ID}"):
+    owner = {'{"id":"another"}': "another"}.get(metadata or "")
+    reason = f"is the checkpoint of query {owner}, but query {QUERY_ID} writes"
+    with pytest.raises(TransactionStateError, match=f"of query {QUERY_ID}" if metadata is None else reason):
         offset_log_digest(str(checkpoint), QUERY_ID, 7)
 
 

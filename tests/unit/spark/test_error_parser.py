@@ -80,6 +80,20 @@ def test_the_location_is_found_before_notes() -> None:
     assert (found.message, found.broker, found.__notes__) == ("late", "b:1", notes)
 
 
+@pytest.mark.parametrize("lines", [1, 3])
+def test_the_location_is_found_behind_quoted_ones(lines: int) -> None:
+    """The message may quote the errors of brokers, one a line."""
+    message = "\n".join(
+        ["no broker responded:", *["late [topic other, partition 7, broker c:1]"] * lines, "all failed"]
+    )
+    error = DataLossError(message, topic="t", partition=1)
+    error.add_note("Tried 5 times.")
+    found = error_of(RuntimeError(spark_message(raised(error))))
+    assert found is not None
+    assert (found.message, found.topic, found.partition, found.broker) == (message, "t", 1, None)
+    assert found.__notes__ == ["Tried 5 times."]
+
+
 def test_a_name_that_is_no_error_is_skipped() -> None:
     """A newer release on the executors may have more classes."""
     error = raised(raised(KafkaDirectError("of a newer release")), DataLossError("deleted", topic="t"))
@@ -96,12 +110,17 @@ def test_text_that_only_looks_like_a_location(message: str) -> None:
     assert (found.message, found.offset, found.partition, found.broker) == (message, None, None, None)
 
 
-def test_an_error_that_is_the_cause() -> None:
+@pytest.mark.parametrize("first", ["__cause__", "__context__"])
+@pytest.mark.parametrize("second", ["__cause__", "__context__"])
+def test_an_error_that_is_the_cause(first: str, second: str) -> None:
     error = DataLossError("deleted")
-    outer = RuntimeError("query failed")
-    outer.__cause__ = error
+    outer, inner = RuntimeError("query failed"), RuntimeError("job aborted")
+    setattr(outer, first, inner)
+    setattr(inner, second, error)
     assert error_of(outer) is error
     assert error_of(error) is error
+    setattr(inner, second, outer)
+    assert error_of(outer) is None, "the causes form a cycle"
 
 
 @pytest.mark.parametrize("other", [None, ValueError("no"), RuntimeError("pyspark_kafka_direct.errors.Nonsense: no")])

@@ -140,14 +140,21 @@ def test_a_driver_that_does_not_respond_delays_no_task(
         reporter.report(channel, ReportedTotals((LOSS, other[0]), (other[1],)))
         assert reporter._has_thread, "the task does not wait for the attempts"
         reporter.report(receiver.channel, totals(LOSS))
-        assert reject_reports(silent, reporter) == 3
+        datagrams = receive_reports(silent, reporter)
+        assert (len(datagrams), lost_offsets(datagrams)) == (3, 40)
         assert "t-3, u-0, v-1: the driver did not confirm what was skipped" in caplog.text
         assert load_totals(tmp_path) == totals(LOSS)
         monkeypatch.setattr(loss_channel, "_MAX_TASK_DELAY", 3600)  # a driver that has not responded is not waited for
         for _ in range(10):
             reporter.report(channel, totals(LOSS))
-        assert reject_reports(silent, reporter) <= 3 * 2, "waiting reports are sent as one"
+        datagrams = receive_reports(silent, reporter)
+        assert len(datagrams) <= 3 * 2, "waiting reports are sent as one"
+        assert lost_offsets(datagrams) == 10 * 40
         assert len(caplog.records) > 1
+        assert reporter._unresponsive == {channel}
+        reporter.report(channel, totals(LOSS))
+        receive_reports(silent, reporter, channel)
+        assert reporter._unresponsive == set(), "the next tasks wait for a driver that responds again"
 
 
 def test_a_task_ends_after_its_report_if_the_driver_responds(
@@ -160,17 +167,24 @@ def test_a_task_ends_after_its_report_if_the_driver_responds(
         assert load_totals(tmp_path) == totals(LossTotal("t", 3, "aged_out", number, 40 * number))
 
 
-def reject_reports(driver: socket.socket, reporter: LossReporter) -> int:
-    """Send an invalid acknowledgement of each datagram until all reports are sent; return how many there were."""
+def receive_reports(driver: socket.socket, reporter: LossReporter, channel: LossChannel | None = None) -> list[bytes]:
+    """Receive datagrams until all reports are sent, and acknowledge them if the channel is given."""
     driver.settimeout(0.01)
     deadline = SYSTEM.monotonic() + 120
-    count = 0
+    datagrams = []
     while reporter._has_thread:
         assert SYSTEM.monotonic() < deadline
         with contextlib.suppress(TimeoutError):
-            driver.sendto(b"?", driver.recvfrom(65_535)[1])
-            count += 1
-    return count
+            datagram, sender = driver.recvfrom(65_535)
+            driver.sendto(b"?" if channel is None else channel.digest(datagram[:32]), sender)
+            datagrams.append(datagram)
+    return datagrams
+
+
+def lost_offsets(datagrams: list[bytes]) -> int:
+    """Return the sum of the offsets of a partition, in which repeated datagrams count once."""
+    reports = [ReportedTotals.from_json(json.loads(datagram[32:])[1]) for datagram in set(datagrams)]
+    return sum(loss.offsets for report in reports for loss in report.losses if loss.topic == LOSS.topic)
 
 
 def test_planners_find_the_port_in_the_shared_folder(
