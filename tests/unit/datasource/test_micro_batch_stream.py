@@ -38,7 +38,7 @@ def test_a_new_query_and_the_batches_after_the_first(
     cluster: NewCluster, legacy: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     brokers = cluster(10)
-    brokers.every("OffsetCommit", "delay_response", seconds=0.3)
+    brokers.every("FindCoordinator", "delay_response", seconds=0.3)
     run = StreamRun(brokers, legacy=legacy)
     first = run.first_end()
     assert first == first_end_at(0, 10)

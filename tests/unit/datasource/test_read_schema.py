@@ -48,15 +48,16 @@ def test_a_schema_may_name_columns_in_any_order_and_case() -> None:
     assert read_schema(schema).columns == ("offset", "value", "headers")
 
 
-def test_batches_get_the_names_of_the_users_schema() -> None:
-    schema = read_schema(struct(("Value", BinaryType()), ("offset", LongType(), False)))
+@pytest.mark.parametrize("name", ["Value", "value"])
+def test_batches_get_the_names_and_nullability_of_the_users_schema(name: str) -> None:
+    schema = read_schema(struct((name, BinaryType()), ("offset", LongType(), False)))
     batches = [
         pa.RecordBatch.from_pydict({"value": [b"a"], "offset": [offset]}, schema=arrow_schema(["value", "offset"]))
         for offset in (1, 2)
     ]
     for offset, renamed in enumerate(schema.renamed(iter(batches)), 1):
         assert renamed.schema == to_arrow_schema(schema.schema, timezone="UTC")
-        assert renamed.to_pylist() == [{"Value": b"a", "offset": offset}]
+        assert renamed.to_pylist() == [{name: b"a", "offset": offset}]
     assert offset == 2
 
 
@@ -82,9 +83,16 @@ def test_an_invalid_schema_is_rejected(schema: StructType, message: str) -> None
         read_schema(schema)
 
 
-@pytest.mark.parametrize(("kind", "zone"), [(TimestampType(), "Asia/Tokyo"), (IntegerType(), "UTC")])
+@pytest.mark.parametrize(
+    ("kinds", "zone"),
+    [
+        ((IntegerType(), TimestampType()), "Asia/Tokyo"),
+        ((TimestampType(), IntegerType()), "Asia/Tokyo"),
+        ((IntegerType(), IntegerType()), "UTC"),
+    ],
+)
 def test_a_task_decodes_timestamps_in_the_time_zone_of_the_session(
-    monkeypatch: pytest.MonkeyPatch, kind: DataType, zone: str
+    monkeypatch: pytest.MonkeyPatch, kinds: tuple[DataType, DataType], zone: str
 ) -> None:
     decoded: list[DecodedColumns] = []
 
@@ -95,8 +103,8 @@ def test_a_task_decodes_timestamps_in_the_time_zone_of_the_session(
 
     monkeypatch.setattr(session_time_zone, "task_time_zone", lambda default: "Asia/Tokyo")
     payloads = PayloadSettings(key=SidePayload("key", "json"), value=SidePayload("value", "json"))
-    number, value = struct(("n", IntegerType())), struct(("a", kind))
-    schema = read_schema(struct(("offset", LongType(), False), ("key", number), ("value", value)), payloads)
+    key, value = (struct(("a", kind)) for kind in kinds)
+    schema = read_schema(struct(("offset", LongType(), False), ("key", key), ("value", value)), payloads)
     reader: Any = Reader()
     task: Any = None
     assert list(schema.read(reader, task)) == []

@@ -56,6 +56,7 @@ def folder_of(staging: StagingConfig) -> Path:
 def test_by_default_batches_are_staged_in_the_checkpoint(checkpoint: Path, form: str, temporary: Path) -> None:
     staging = prepare_staging(UNSET, form.format(checkpoint))
     assert folder_of(staging) == checkpoint / "kafka-direct-staging" / "p.sink"
+    assert staging.is_default, "a task of a batch write uses it only for many rows"
     assert list(temporary.iterdir()) == []
 
 
@@ -69,6 +70,7 @@ def test_the_mount_of_dbfs_is_used(checkpoint: Path, temporary: Path, monkeypatc
 def test_the_option_comes_first(checkpoint: Path, tmp_path: Path) -> None:
     staging = prepare_staging(dataclasses.replace(UNSET, location=str(tmp_path / "mine")), str(checkpoint))
     assert folder_of(staging) == tmp_path / "mine" / "p.sink"
+    assert not staging.is_default
     with pytest.raises(OptionError, match=r"stagingLocation .* cannot be written to"):
         prepare_staging(dataclasses.replace(UNSET, location="/proc/nowhere"), str(checkpoint))
 
@@ -132,18 +134,25 @@ def test_a_local_folder_with_the_path_of_a_remote_checkpoint_is_not_used(tmp_pat
     assert not (tmp_path / "kafka-direct-staging").exists()
 
 
-def test_a_temporary_folder_of_another_user_is_not_used(temporary: Path) -> None:
+def test_a_temporary_folder_of_another_user_is_not_used(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another user may create it with the expected name, and replace the files in it."""
     name = folder_of(prepare_staging(UNSET, None)).parent.name
     folder = temporary / name
-    folder.chmod(0o777)
-    with pytest.raises(OptionError, match=r"other users .* Set stagingLocation"):
-        prepare_staging(UNSET, None)
+    for mode in (0o777, 0o770, 0o750, 0o701):
+        folder.chmod(mode)
+        with pytest.raises(OptionError, match=r"other users .* Set stagingLocation"):
+            prepare_staging(UNSET, None)
     for file in sorted(folder.rglob("*"), reverse=True):
         file.unlink() if file.is_file() else file.rmdir()
     folder.rmdir()
-    (temporary / "elsewhere").mkdir()
+    (temporary / "elsewhere").mkdir(mode=0o700)
     folder.symlink_to(temporary / "elsewhere")
+    with pytest.raises(OptionError, match=r"other users .* Set stagingLocation"):
+        prepare_staging(UNSET, None)
+    folder.unlink()
+    other = os.getuid() + 1
+    (temporary / name.replace(str(os.getuid()), str(other))).mkdir(mode=0o700)
+    monkeypatch.setattr("os.getuid", lambda: other)
     with pytest.raises(OptionError, match=r"other users .* Set stagingLocation"):
         prepare_staging(UNSET, None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import uuid
+from itertools import chain
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from pyspark_kafka_direct.spark.checkpoint_files import REWOUND_CONF
 from pyspark_kafka_direct.spark.listener_files import SHARED_FOLDER_NAME, load_write_report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 QUERY, RUN = str(uuid.uuid4()), str(uuid.uuid4())
@@ -69,11 +70,13 @@ class Spark:
     def source(self, **options: str) -> KafkaSourceProvider:
         return KafkaSourceProvider({"kafka.bootstrap.servers": "broker-1:9092", "topic": "t", **options})
 
-    def run(self, writer: Any, task: int, *batches: pa.RecordBatch, attempt: int = 0) -> Any:
+    def run(
+        self, writer: Any, task: int, *batches: pa.RecordBatch, more: Iterable[pa.RecordBatch] = (), attempt: int = 0
+    ) -> Any:
         """Run a task in another process."""
         self._task = (task, attempt)
         try:
-            return pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(writer)).write(iter(batches))))
+            return pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(writer)).write(chain(batches, more))))
         finally:
             self._task = (0, 0)
 
@@ -139,20 +142,26 @@ def test_the_small_batches_of_a_task_share_a_request(spark: Spark) -> None:
 def test_rows_without_a_timestamp_have_the_time_of_the_write(spark: Spark) -> None:
     spark.begin_batch(7)
     writer = spark.source(stampBatch="true").streamWriter(SCHEMA, overwrite=False)
-    before = int(spark.cluster.process.wall_time() * 1000)
-    spark.run(writer, 2, rows(b"a"), attempt=1)
-    after = int(spark.cluster.process.wall_time() * 1000)
+    times = []
+
+    def slow_rows() -> Iterator[pa.RecordBatch]:
+        for value in (b"a", b"b"):
+            spark.cluster.sleep(60)
+            times.append(int(spark.cluster.process.wall_time() * 1000))
+            yield rows(value)
+
+    spark.run(writer, 2, more=slow_rows(), attempt=1)
     config = task_settings(spark.cluster.client().settings, FetchSettings())
-    task = RangeTask(OffsetRange("t", 0, 0, 1))
-    [batch] = read_range(*config, task, ("timestamp", "headers"), pool=spark.cluster.pool)
-    (found,) = batch.to_pylist()
-    assert before * 1000 <= pa.scalar(found["timestamp"], pa.timestamp("us", "UTC")).value <= after * 1000
-    assert {each["key"]: each["value"] for each in found["headers"]} == {
-        "spark.query.id": QUERY.encode(),
-        "spark.batch.id": b"7",
-        "spark.partition.id": b"2",
-        "spark.attempt": b"1",
-    }
+    task = RangeTask(OffsetRange("t", 0, 0, 2))
+    batches = [*read_range(*config, task, ("timestamp", "headers"), pool=spark.cluster.pool)]
+    for time, found in zip(times, pa.Table.from_batches(batches).to_pylist(), strict=True):
+        assert time * 1000 <= pa.scalar(found["timestamp"], pa.timestamp("us", "UTC")).value < (time + 1000) * 1000
+        assert {each["key"]: each["value"] for each in found["headers"]} == {
+            "spark.query.id": QUERY.encode(),
+            "spark.batch.id": b"7",
+            "spark.partition.id": b"2",
+            "spark.attempt": b"1",
+        }
 
 
 def test_a_failed_write_says_how_many_records_remain(spark: Spark, caplog: pytest.LogCaptureFixture) -> None:
@@ -238,6 +247,14 @@ def test_a_write_within_foreach_batch_is_committed_once(spark: Spark, caplog: py
         writer: Any = spark.source(**options).writer(SCHEMA, overwrite=False)
         writer.commit([spark.run(writer, 0, rows(b"a"))])
         assert spark.written() == [[b"a"], [], []]
+        report = load_write_report(spark.folder / SHARED_FOLDER_NAME, QUERY, 0)
+        assert report is not None
+        assert report.records == 1
+    unchecked: Any = spark.source(**EXACTLY_ONCE).writer(SCHEMA, overwrite=False)
+    with pytest.raises(OptionError, match="foreach_batch_writer"):
+        spark.run(unchecked, 0, rows(b"a"))
+    with pytest.raises(OptionError, match=r"checkpointLocation .* cannot be read"):
+        spark.source(**EXACTLY_ONCE, checkpointLocation="/no/such/folder").writer(SCHEMA, overwrite=False)
     spark.begin_batch(0, '{"t":{"0":9}}')  # as in a copy of the checkpoint
     spark.properties["spark.jobGroup.id"] = str(uuid.uuid4())
     other: Any = spark.source(**options).writer(SCHEMA, overwrite=False)
@@ -256,6 +273,16 @@ def test_a_failed_task_leaves_no_file(spark: Spark) -> None:
     finished = spark.run(writer, 0, rows(b"a"))
     with pytest.raises(KafkaDirectError, match="partition 99"):
         spark.run(writer, 1, rows(*[b"b" * 100_000] * 40), rows(b"c", partition=99))
+    assert len(spark.staged_files()) == 1
+
+    def killed() -> Iterator[pa.RecordBatch]:
+        assert len(spark.staged_files()) == 1
+        yield rows(*[b"b" * 100_000] * 40)
+        assert len(spark.staged_files()) == 2
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        spark.run(writer, 1, more=killed())
     assert len(spark.staged_files()) == 1
     writer.abort([finished, None])
     assert spark.staged_files() == []
