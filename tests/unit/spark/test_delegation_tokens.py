@@ -23,6 +23,7 @@ from pyspark_kafka_direct.errors import (
     TlsError,
     UnsupportedBrokerError,
 )
+from pyspark_kafka_direct.options import security_settings
 from pyspark_kafka_direct.options.security_settings import DelegationToken, DelegationTokenLogin, Secret, TokenState
 from pyspark_kafka_direct.options.token_cluster_parser import TokenClusterConfig
 from pyspark_kafka_direct.options.token_clusters import TokenCluster
@@ -183,17 +184,29 @@ def test_the_first_error_is_published_and_the_next_attempt_succeeds(application:
 def test_a_failed_renewal_keeps_the_token_and_logs_one_warning(
     application: Application, caplog: pytest.LogCaptureFixture
 ) -> None:
-    application.run(60)
-    application.brokers.error = BrokerUnreachableError("no broker")
-    application.run(20 * HOUR)
+    for outage in range(3):
+        application.run(60)
+        application.brokers.error = BrokerUnreachableError("no broker")
+        application.run(20 * HOUR)
+        assert application.state.token is not None
+        assert application.state.error == "no broker"
+        assert [record.levelname for record in caplog.records] == ["WARNING"] * (outage + 1), "one for each outage"
+        assert "spark.kafka.clusters.main; the driver retries: no broker" in caplog.messages[outage]
+        application.brokers.error = None
+        application.run(120)
+        assert application.state.token.serial == 1
+        assert not application.state.error
+
+
+def test_of_two_errors_that_of_the_new_token_is_published(application: Application) -> None:
+    """Queries need it. Only tasks that are running use the earlier tokens."""
+    application.brokers.lifetime = 1.2 * DAY  # half of it is over before the first renewal
+    application.run(HOUR)
+    application.brokers.rejects_new_tokens = True
+    application.brokers.unrenewable = "0"
+    application.run(22 * HOUR)
     assert application.state.token is not None
-    assert application.state.error == "no broker"
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "spark.kafka.clusters.main; the driver retries: no broker" in caplog.text
-    application.brokers.error = None
-    application.run(120)
-    assert application.state.token.serial == 1
-    assert not application.state.error
+    assert application.state.error == "The principal may not create a delegation token."
 
 
 @pytest.mark.parametrize("error", [AuthenticationError, TlsError, AuthorizationError, UnsupportedBrokerError])
@@ -321,6 +334,32 @@ def test_a_token_that_was_deleted_is_replaced(application: Application) -> None:
     assert application.state.token is not None
     assert application.state.token.serial == 2
     assert application.margin() > 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_process_has_the_states_that_were_written_last(tmp_path: Path, seed: int) -> None:
+    """File systems give a new file the inode of one that was deleted."""
+    source = random.Random(seed)
+    clusters = [TokenCluster(DelegationTokenLogin(f"application-{seed}", name)) for name in ("main", "other")]
+    writer, reader = TokenFile(tmp_path), TokenFile(tmp_path)
+    assert reader.clusters() == ()
+    for serial in range(1, 30):
+        token = DelegationToken(serial, Secret(f"id-{serial}"), Secret("hmac"), 2e9)
+        states = [
+            TokenState(source.choice([None, token]), source.choice([None, "no broker"]), source.choice([True, False]))
+            for _ in clusters
+        ]
+        writer.write(dict(zip(clusters, states, strict=True)))
+        (file,) = tmp_path.iterdir()
+        assert file.stat().st_mode & 0o077 == 0
+        if source.random() < 0.6:
+            assert reader.clusters() == tuple(clusters)
+            for cluster, state in zip(clusters, states, strict=True):
+                for found in (reader.state(cluster.login.cluster), security_settings.TOKENS.state(cluster.login)):
+                    assert (found.token, found.error, found.is_final) == (state.token, state.error, state.is_final)
+    file.unlink()  # Spark deletes the folder with the application
+    assert reader.clusters() == ()
+    assert (reader.state("main").token, reader.state("main").is_final) == (None, True)
 
 
 def test_each_folder_has_its_token_file(tmp_path: Path) -> None:

@@ -6,17 +6,21 @@ import contextlib
 import hmac
 import json
 import logging
+import random
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyspark_kafka_direct.client.system import SYSTEM
+from pyspark_kafka_direct.client.system import SYSTEM, RealSystem
+from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 from pyspark_kafka_direct.spark import loss_channel
 from pyspark_kafka_direct.spark.loss_channel import LossChannel, LossReceiver, LossReporter, find_loss_channel
-from pyspark_kafka_direct.spark.loss_counts import LossTotal, MalformedTotal, ReportedTotals, load_totals
+from pyspark_kafka_direct.spark.loss_counts import LossCounter, LossTotal, MalformedTotal, ReportedTotals, load_totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -165,6 +169,79 @@ def test_a_task_ends_after_its_report_if_the_driver_responds(
     for number in range(1, 6):
         reporter.report(receiver.channel, totals(LOSS))
         assert load_totals(tmp_path) == totals(LossTotal("t", 3, "aged_out", number, 40 * number))
+
+
+class FailingSystem(RealSystem):
+    """The machine; the first threads cannot be started."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.sockets: list[socket.socket] = []
+
+    def start_thread(self, *thread: Any) -> None:
+        self.failures -= 1
+        if self.failures >= 0:
+            raise RuntimeError("can't start new thread")
+        super().start_thread(*thread)
+
+    def bind_udp(self, *address: Any) -> Any:
+        self.sockets.append(super().bind_udp(*address))
+        return self.sockets[-1]
+
+
+@pytest.mark.parametrize("failures", [1, 3])
+def test_what_could_not_be_reported_without_a_thread_is_reported_later(
+    receiver: LossReceiver, tmp_path: Path, wait_for_acknowledgements: Callable[[], None], failures: int
+) -> None:
+    wait_for_acknowledgements()
+    reporter = LossReporter(FailingSystem(failures))
+    for _ in range(failures):
+        reporter.report(receiver.channel, totals(LOSS))
+    assert load_totals(tmp_path) == totals()
+    reporter.report(receiver.channel, totals(LOSS))
+    count = failures + 1
+    assert load_totals(tmp_path) == totals(LossTotal("t", 3, "aged_out", count, 40 * count))
+
+
+def test_a_receiver_that_cannot_be_announced_closes_its_port(tmp_path: Path) -> None:
+    system = FailingSystem()
+    with pytest.raises(FileNotFoundError):
+        LossReceiver(tmp_path / "missing", "127.0.0.1", "127.0.0.1", system)
+    assert [each.fileno() for each in system.sockets] == [-1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_totals_are_those_of_all_counters_that_can_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int
+) -> None:
+    """Planners may count before ``enable(spark)``, and an executor's disk may have been full."""
+    source = random.Random(seed)
+    folder: list[Path] = []
+    counters = [LossCounter(SYSTEM, lambda: folder[0] if folder else None) for _ in range(3)]
+    sums: Counter[tuple[object, ...]] = Counter()
+    for number in range(40):
+        if number == 10:
+            folder.append(tmp_path)
+        counter = counters[number % 3]
+        tp, skipped = TopicPartition(source.choice("tu"), source.randrange(2)), source.randrange(1, 9)
+        if source.random() < 0.5:
+            cause = source.choice([DataLossCause.AGED_OUT, DataLossCause.TRUNCATED])
+            counter.add(cause, {tp: skipped})
+            sums.update({(*tp, cause.name.lower(), "losses"): 1, (*tp, cause.name.lower(), "offsets"): skipped})
+        else:
+            counter.add_malformed("PERMISSIVE", {tp: skipped}, {tp: 2})
+            sums.update({(*tp, "records"): skipped, (*tp, "schema errors"): 2})
+    (tmp_path / f"{source.choice('0z')}.losses").write_text("{")
+    found: dict[tuple[object, ...], int] = {}
+    losses, malformed = load_totals(tmp_path)
+    for loss in losses:
+        found[loss.topic, loss.partition, loss.cause, "losses"] = loss.losses
+        found[loss.topic, loss.partition, loss.cause, "offsets"] = loss.offsets
+    for each in malformed:
+        found[each.topic, each.partition, "records"] = each.records
+        found[each.topic, each.partition, "schema errors"] = each.schema_errors
+    assert found == sums
+    assert len(caplog.messages) == 1
 
 
 def receive_reports(driver: socket.socket, reporter: LossReporter, channel: LossChannel | None = None) -> list[bytes]:

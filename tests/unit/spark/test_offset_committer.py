@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.unit.spark.commit_cluster import CommitCluster
 
+from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.spark.offset_committer import (
@@ -21,6 +25,8 @@ from pyspark_kafka_direct.spark.offset_committer import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
 
 A, B = TopicPartition("t", 0), TopicPartition("u", 0)
 
@@ -169,3 +175,75 @@ def test_a_commit_that_waits_for_its_response_has_ended_then() -> None:
     committer.commit_sync("now")
     assert (sent, completed) == ([["earlier", "now"]], [(["earlier"], ["earlier", "now"], None)])
     assert committer.wait(0)
+
+
+def test_each_request_has_the_deadline_of_its_call() -> None:
+    sent: list[tuple[list[str], Deadline | None]] = []
+    committer = AsyncOffsetCommitter[str, list[str]](
+        list, lambda commit, deadline: sent.append((commit, deadline)), lambda *_: None
+    )
+    deadline = Deadline.after(60, system=SYSTEM)
+    for item, each in (("a", None), ("b", deadline), ("c", None)):
+        committer.add(item)
+        committer.send(each)
+        assert committer.wait(60)
+    assert sent == [(["a"], None), (["b"], deadline), (["c"], None)]
+
+
+class BlockingCommitter:
+    """A committer whose requests last until they are released."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.started, self.may_end = threading.Semaphore(0), threading.Semaphore(0)
+        self.committer = AsyncOffsetCommitter[str, list[str]](list, self._send, lambda *_: None)
+
+    def _send(self, commit: list[str], _: Deadline | None) -> None:
+        self.sent += commit
+        self.started.release()
+        assert self.may_end.acquire(timeout=60)
+
+
+def test_a_commit_that_waits_for_its_response_follows_all_earlier_items() -> None:
+    blocking = BlockingCommitter()
+    committer = blocking.committer
+    committer.add("in flight")
+    committer.send()
+    assert blocking.started.acquire(timeout=60)
+    committer.add("waits")
+    committer.send()
+    committer.add("added")
+    with ThreadPoolExecutor() as threads:
+        synchronous = threads.submit(committer.commit_sync, "now")
+        blocking.may_end.release(3)
+        synchronous.result(60)
+    assert blocking.sent == ["in flight", "waits", "added", "now"]
+
+
+def test_waiting_callers_are_woken_after_a_commit_that_waits_for_its_response() -> None:
+    blocking = BlockingCommitter()
+    with ThreadPoolExecutor() as threads:
+        synchronous = threads.submit(blocking.committer.commit_sync, "now")
+        assert blocking.started.acquire(timeout=60)
+        assert not blocking.committer.wait(0)
+        waiting = threads.submit(blocking.committer.wait, 90)
+        blocking.may_end.release()
+        synchronous.result(60)
+        assert waiting.result(60)
+
+
+def test_a_run_connects_once_and_commits_also_fewer_partitions(
+    cluster: CommitCluster, committer: GroupOffsetCommitter
+) -> None:
+    connected: list[ConsumerGroup] = []
+
+    def connect() -> ConsumerGroup:
+        connected.append(cluster.group())
+        return connected[-1]
+
+    commits = committer.for_run(connect)
+    for offsets in ({A: 1, B: 1}, {A: 1}, {A: 1, B: 2}):
+        commits.commit_async(offsets)
+        assert committer.wait(20)
+    assert cluster.commits == [{A: 1, B: 1}, {A: 1}, {A: 1, B: 2}]
+    assert len(connected) == 1
