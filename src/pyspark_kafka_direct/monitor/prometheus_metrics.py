@@ -179,7 +179,7 @@ class LagCollector:
 
         query_lags = [each for monitor in self._monitors for each in monitor.lags if each.query_id in running]
         sources = [source for query_lag in query_lags for source in query_lag.sources]
-        ends: dict[tuple[str, str], int] = {}  # by topic and partition, which several groups may read
+        ends: dict[tuple[str, str], int] = {}  # by topic and partition, which several sources may read
         stable_ends: dict[tuple[str, str], int] = {}
         for (group, topic, partition), partition_lag in _largest_lags(sources).items():
             label_values = [group, topic, partition]
@@ -187,9 +187,11 @@ class LagCollector:
             lag.add_metric(label_values, partition_lag.lag)
             if partition_lag.seconds is not None:
                 seconds.add_metric(label_values, partition_lag.seconds)
-            ends[topic, partition] = max(ends.get((topic, partition), 0), partition_lag.latest)
+        for partition_lag in (each for source in sources for each in source.partitions):
+            label = partition_lag.topic, str(partition_lag.partition)
+            ends[label] = max(ends.get(label, 0), partition_lag.latest)
             if (stable_end := partition_lag.last_stable_offset) is not None:
-                stable_ends[topic, partition] = max(stable_ends.get((topic, partition), 0), stable_end)
+                stable_ends[label] = max(stable_ends.get(label, 0), stable_end)
         for family, offsets in ((latest, ends), (last_stable, stable_ends)):
             for (topic, partition), end in offsets.items():
                 family.add_metric([topic, partition], end)

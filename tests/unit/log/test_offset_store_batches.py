@@ -97,10 +97,11 @@ def test_contiguous_batches_are_saved() -> None:
     assert len(processed) == 2
 
 
-def test_start_offsets_are_saved_before_the_first_batch() -> None:
+@pytest.mark.parametrize("known", [(), (A0,), (B0, A1), (A0, A1, B0)])
+def test_start_offsets_are_saved_before_the_first_batch_of_a_partition(known: tuple[TopicPartition, ...]) -> None:
     store = MemoryOffsetStore()
-
     starts = {A0: 5, A1: 2, B0: 1}
+    store.offsets = {tp: starts[tp] for tp in known}
 
     def fail(_: Any) -> None:
         assert store.offsets == starts
@@ -199,6 +200,23 @@ def test_other_offsets_in_the_store_than_in_the_checkpoint_are_logged_once(
     store.offsets[A0] = 99
     query.run(batch_id + 1, a=7)
     assert len(caplog.records) == (differing is not None), "only at the start of each run"
+
+
+def test_the_checkpoint_is_checked_once_in_each_run(
+    query: QueryOnCheckpoint, store: MemoryOffsetStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same function may be used for several runs: a query is restarted, and its checkpoint may be replaced."""
+    for run in range(3):
+        query.properties["spark.jobGroup.id"] = f"run {run}"
+        for number in range(2):
+            store.offsets = {A0: 99}
+            query.run(2 * run + number, a=5)
+        assert len(caplog.records) == run + 1
+    query.properties["spark.jobGroup.id"] = "last run"
+    query.files["metadata"] = '{"id":"other"}'
+    with pytest.raises(OptionError, match="is the checkpoint of query other"):
+        query.run(6, a=5)
+    assert query.processed == [*range(6)]
 
 
 @pytest.mark.parametrize(("metadata", "query_id", "is_other"), [("other", "query", True), ("other", None, False)])

@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pyspark_kafka_direct.errors import OptionError, RecordError
 from pyspark_kafka_direct.log import KafkaTable, Serde
@@ -117,6 +119,55 @@ def test_changes_that_could_not_be_applied_are_reported_after_the_reload(
     state.apply(PARTITION, rows((b"a", b"2"), (b"b", b"1")))
     state.end_reload()
     assert changes.take() == [(b"a", b"2")]
+
+
+keys, values = st.sampled_from([b"a", b"b", b"c", b"d"]), st.sampled_from([None, b"", b"1", b"2"])
+records = st.lists(st.tuples(keys, values), min_size=1, max_size=6)
+steps = st.one_of(
+    st.tuples(st.just("apply"), st.integers(0, 2), records),
+    st.tuples(st.sampled_from(["begin_reload", "end_reload"]), st.just(0), st.just([])),
+)
+
+
+@given(st.lists(steps, max_size=25))
+def test_who_applies_all_changes_has_the_table(drawn: list[tuple[str, int, list[Change]]]) -> None:
+    """Also after reloads, of which one may interrupt another, and with keys in several partitions."""
+    mirror: dict[bytes, bytes] = {}
+    reported: list[bytes] = []
+
+    def on_change(key: bytes, value: bytes | None) -> None:
+        reported.append(key)
+        assert value != mirror.get(key), "nothing has changed"
+        mirror[key] = value  # type: ignore[assignment]
+        if value is None:
+            del mirror[key]
+
+    state = TableState("t", None, on_change)
+    contents: dict[bytes, bytes] = {}
+    reloaded: dict[bytes, bytes] | None = None
+    for kind, number, found in drawn:
+        reported.clear()
+        if kind == "apply":
+            state.apply(TopicPartition("t", number), rows(*found))
+            latest = contents if reloaded is None else reloaded
+            latest.update({key: value for key, value in found if value is not None})
+            for key, value in dict(found).items():
+                if value is None:
+                    latest.pop(key, None)
+                else:
+                    latest[key] = value
+        elif kind == "begin_reload":
+            state.begin_reload()
+            reloaded = {}
+        else:
+            state.end_reload()
+            contents, reloaded = contents if reloaded is None else reloaded, None
+        assert state.contents.copy() == contents == mirror
+        assert {key: state.contents.find(key) for key in (b"a", b"b", b"c", b"d")} == {
+            key: contents.get(key) for key in (b"a", b"b", b"c", b"d")
+        }
+        assert len(state.contents) == len(contents)
+        assert len(set(reported)) == len(reported), "each key is reported once"
 
 
 def test_a_key_in_two_partitions_is_logged_once(state: TableState, caplog: pytest.LogCaptureFixture) -> None:

@@ -97,6 +97,17 @@ class TestLag:
         second = tracker.update(batch({"t": {"0": 0}}, {"t": {"0": 150}}, {"t": {"0": 200}}), "g")
         assert second.max_seconds_behind == 7.0
 
+    @pytest.mark.parametrize(("fetched_after", "seconds"), [(None, 7.0), (1.0, 7.0), (30.0, 35.0)])
+    def test_the_lag_grows_while_no_batch_ends(self, fetched_after: float | None, seconds: float) -> None:
+        """150 was the end 5 s before the batch, which took 2 s. End offsets may be fetched later."""
+        tracker = LagTracker()
+        tracker.update(batch(None, {"t": {"0": 0}}, {"t": {"0": 100}}, started="2026-11-21T09:46:40.000Z"), "g")
+        planned = batch({"t": {"0": 0}}, {"t": {"0": 150}}, {"t": {"0": 200}})
+        assert tracker.update(planned, "g").max_seconds_behind == 7.0
+        if fetched_after is not None:
+            later = replace(planned, latest={A: 250}, latest_fetched_ms=planned.began_ms + 1000 * fetched_after)
+            assert tracker.update(later, "g").max_seconds_behind == seconds
+
     def test_deleted_partitions_are_dropped(self) -> None:
         tracker = LagTracker()
         found = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +68,24 @@ def test_a_lower_end_offset_resets_the_history() -> None:
 def test_an_earlier_time_is_ignored(time: float) -> None:
     ends = history((100, 10.0), (200, 20.0), (300, time))
     assert ends.seconds_behind(200, 21.0) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=30), st.integers(0, 300))
+def test_all_points_of_a_growing_log_count(steps: list[tuple[int, int]], offset: int) -> None:
+    """The lag is the time since the last moment when the offset was the end, on straight lines between the points."""
+    points = [(5, 100)]
+    for growth, seconds in steps:
+        points.append((points[-1][0] + growth, points[-1][1] + seconds))
+    (first, first_time), (last, last_time), now = points[0], points[-1], points[-1][1] + 3
+    expected: float | None = None
+    if offset >= last:
+        expected = 0.0
+    elif offset < first and first < last:
+        expected = now - (first_time + (offset - first) * (last_time - first_time) / (last - first))
+    for (earlier, start), (later, end) in pairwise(points):
+        if earlier <= offset < later:
+            expected = now - (start + (offset - earlier) * (end - start) / (later - earlier))
+    assert history(*points).seconds_behind(offset, now) == pytest.approx(expected)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.floats(0, 1e6)), max_size=80), st.integers(0, 1100))

@@ -43,6 +43,17 @@ def test_the_scheduling_delay_is_the_overrun_of_the_previous_batch(tmp_path: Pat
     assert delays == [3000, 0, 0]  # the query was idle before the last batch
 
 
+def test_the_previous_batch_may_be_empty(tmp_path: Path) -> None:
+    """Its end counts, and not that of the last batch with records."""
+    monitor = Monitor(MeasurementWriter(tmp_path))
+    monitor.batch_ended(report_at(10, 30, duration_ms=8000), DETAILS)
+    monitor.batch_ended(report_at(10, 30, start=10, started="2026-11-21T09:46:58.000Z", duration_ms=1000), DETAILS)
+    monitor.batch_ended(report_at(20, 30, start=10, started="2026-11-21T09:47:00.000Z"), DETAILS)
+    measurement = read_measurement(tmp_path, 20)
+    assert measurement is not None
+    assert measurement.scheduling_delay_ms == 0
+
+
 def test_each_source_has_measurements_until_its_run_ends(tmp_path: Path) -> None:
     monitor = Monitor(MeasurementWriter(tmp_path))
     for end, minute in ((10, "46"), (20, "47"), (30, "48")):

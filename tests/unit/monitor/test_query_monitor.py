@@ -394,6 +394,7 @@ class TestMetrics:
         for run, details in (("another", NO_DETAILS), ("new", DETAILS), ("stuck", DETAILS)):
             monitor.batch_ended(report_at(10, 30, id=run, runId=run), details)
         metric = 'kafka_consumergroup_group_lag{group="shop",partition="0",topic="t"}'
+        monkeypatch.setattr(query_monitor, "_STALE_AFTER_SECONDS", 3600.0)  # for a slow machine
         self.metrics(monitor)  # the batch of the report ended long ago
         deadline = time.monotonic() + 120
         while f"{metric} 30.0" not in self.metrics(monitor):

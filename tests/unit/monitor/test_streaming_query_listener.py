@@ -22,7 +22,7 @@ from pyspark_kafka_direct.monitor import Monitor
 from pyspark_kafka_direct.monitor.enable_monitor import MonitorQueryListener
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pytest
 
@@ -45,9 +45,9 @@ class FailingObserver:
         raise ValueError("end")
 
 
-def progress_event() -> QueryProgressEvent:
+def progress_event(run_id: str = str(RUN_ID)) -> QueryProgressEvent:
     """As PySpark parses it from Spark's JSON."""
-    progress = report(source({"t": {"0": 0}}, {"t": {"0": 10}}, {"t": {"0": 30}}))
+    progress = report(source({"t": {"0": 0}}, {"t": {"0": 10}}, {"t": {"0": 30}}), runId=run_id)
     for each in progress["sources"]:
         each.update({name: json.loads(each[name]) for name in ("startOffset", "endOffset", "latestOffset")})
     other_fields = {
@@ -120,26 +120,31 @@ def test_the_sources_that_commit_are_reported_when_a_query_starts() -> None:
     assert (listener._queries, listener._details) == ({}, {}), "nothing of a query that has ended is kept"
 
 
+def scan(description: str, group: str) -> Any:
+    """A source of this package in the plan of a running query."""
+    java_class = SimpleNamespace(getSimpleName=lambda: "StreamingDataSourceV2ScanRelation")
+    table = SimpleNamespace(name=lambda: "kafka-direct")
+    stream = SimpleNamespace(toString=lambda: description)
+    relation = SimpleNamespace(table=lambda: table, options=lambda: JavaMap({"commitGroupId": group}))
+    return SimpleNamespace(getClass=lambda: java_class, relation=lambda: relation, stream=lambda: stream)
+
+
+def execution_of(leaves: list[Any], trigger_text: Callable[[], str]) -> Any:
+    """The execution of a query whose plan has these leaves."""
+    plan = SimpleNamespace(collectLeaves=lambda: SimpleNamespace(size=lambda: len(leaves), apply=leaves.__getitem__))
+    trigger = SimpleNamespace(toString=trigger_text)
+    return SimpleNamespace(analyzedPlan=lambda: plan, logicalPlan=lambda: plan, trigger=lambda: trigger)
+
+
 def test_the_details_of_a_query_that_ended_with_its_first_batch_are_known() -> None:
     """The listener finds the query when it starts; when the progress arrives, it may have ended."""
     read: list[str] = []
-    table = SimpleNamespace(name=lambda: "kafka-direct")
-    java_class = SimpleNamespace(getSimpleName=lambda: "StreamingDataSourceV2ScanRelation")
-
-    def scan(description: str, group: str) -> Any:
-        stream = SimpleNamespace(toString=lambda: description)
-        relation = SimpleNamespace(table=lambda: table, options=lambda: JavaMap({"commitGroupId": group}))
-        return SimpleNamespace(getClass=lambda: java_class, relation=lambda: relation, stream=lambda: stream)
-
-    leaves = [scan(OTHER_SOURCE, "store"), scan(SOURCE, "shop")]
-    plan = SimpleNamespace(collectLeaves=lambda: SimpleNamespace(size=lambda: len(leaves), apply=leaves.__getitem__))
 
     def trigger_text() -> str:
         read.append("trigger")
         return "ProcessingTimeTrigger(7000)"
 
-    trigger = SimpleNamespace(toString=trigger_text)
-    execution = SimpleNamespace(analyzedPlan=lambda: plan, logicalPlan=lambda: plan, trigger=lambda: trigger)
+    execution = execution_of([scan(OTHER_SOURCE, "store"), scan(SOURCE, "shop")], trigger_text)
     running = {str(progress_event().progress.id): SimpleNamespace(streamingQuery=lambda: execution)}
     session: Any = SimpleNamespace(_jsparkSession=SimpleNamespace(streams=lambda: SimpleNamespace(get=running.get)))
     monitor = Monitor()
@@ -153,3 +158,24 @@ def test_the_details_of_a_query_that_ended_with_its_first_batch_are_known() -> N
     lag = monitor.lag()
     assert lag is not None
     assert [each.group for each in lag.sources] == ["shop"]
+
+
+def test_each_run_of_a_query_has_its_details() -> None:
+    """A query may restart from its checkpoint with other options; the end of a run may be reported late."""
+    query_id = progress_event().progress.id
+    running: dict[str, Any] = {}
+    session: Any = SimpleNamespace(_jsparkSession=SimpleNamespace(streams=lambda: SimpleNamespace(get=running.get)))
+    monitor = Monitor()
+    listener = MonitorQueryListener(session, monitor)
+    run_ids = [uuid.uuid4() for _ in range(4)]
+    for number, run_id in enumerate(run_ids):
+        execution = execution_of([scan(SOURCE, f"group {number}")], lambda: "ProcessingTimeTrigger(7000)")
+        running[str(query_id)] = SimpleNamespace(streamingQuery=lambda execution=execution: execution)
+        listener.onQueryStarted(QueryStartedEvent(query_id, run_id, None, "now", set()))
+        if number % 2:  # the end of the run before
+            listener.onQueryTerminated(QueryTerminatedEvent(query_id, run_ids[number - 1], None, None))
+        for _ in range(2):
+            listener.onQueryProgress(progress_event(str(run_id)))
+            lag = monitor.lag()
+            assert lag is not None
+            assert (lag.run_id, [each.group for each in lag.sources]) == (str(run_id), [f"group {number}"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pyspark_kafka_direct.monitor import query_status
@@ -95,6 +97,41 @@ def test_queries_that_wrote_longest_ago_are_forgotten(tmp_path: Path) -> None:
     for known, expected in (("run 149", None), ("q149", None), ("run 150", "q150"), ("q150", "q150")):
         last = tracker.last_batch(known)
         assert (None if last is None else last.query_id) == expected
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_many_queries_have_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Queries restart under another name, share names, and write to several partitions of a topic."""
+    monkeypatch.setattr(query_status, "_MAX_SINK_QUERIES", 4)
+    rng, tracker = random.Random(seed), WriteTracker(tmp_path)
+    labels: dict[str, str] = {}  # by query id; the query that wrote last is the last one
+    totals: dict[str, dict[str, SinkTotal]] = {}  # by query id and topic
+    last: dict[str, BatchWriteReport] = {}
+    for batch in range(60):
+        query_id, name = rng.choice("pqrstu"), rng.choice([None, "copies", "orders"])
+        written_to = rng.sample([A0, A1, B0], rng.randint(0, 3))
+        counts = {tp: PartitionWriteReport(0, 0, rng.randrange(9), rng.randrange(99)) for tp in written_to}
+        if counts:
+            last[query_id] = BatchWriteReport(query_id, batch, counts)
+            save_write_report(last[query_id], query_id, tmp_path)
+            labels.pop(query_id, None)
+            labels[query_id] = label = name or query_id
+            own = totals.setdefault(query_id, {})
+            for topic in {tp.topic for tp in counts}:
+                before = own.get(topic, SinkTotal(label, topic, 0, 0))
+                found = [count for tp, count in counts.items() if tp.topic == topic]
+                records, size = (sum(getattr(each, unit) for each in found) for unit in ("records", "bytes"))
+                own[topic] = SinkTotal(label, topic, before.records + records, before.bytes + size)
+            for evicted in list(labels)[:-4]:
+                del labels[evicted], totals[evicted], last[evicted]
+        tracker.batch_ended(query_id, name, batch)
+        assert set(tracker.totals) == {total for each in totals.values() for total in each.values()}
+        assert {query_id: tracker.last_batch(query_id) for query_id in "pqrstu"} == {
+            query_id: last.get(query_id) for query_id in "pqrstu"
+        }
+        for label in ("copies", "orders"):
+            newest = next((query_id for query_id in reversed(labels) if labels[query_id] == label), None)
+            assert tracker.last_batch(label) == (None if newest is None else last[newest])
 
 
 def test_without_a_folder_nothing_is_known() -> None:
