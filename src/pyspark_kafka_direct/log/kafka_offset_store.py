@@ -334,6 +334,8 @@ class KafkaOffsetStore:
                 error.topic_id = self._topic_ids[name]
                 raise error
             _log.warning("%s They are discarded.", message)
+        if recreated:  # a new topic with fewer partitions would be reported at each start
+            self._store.write(dict.fromkeys(recreated))
         return {tp: saved.offset for tp, saved in stored.items() if tp not in recreated}
 
     def _recreated_partitions(self, stored: Mapping[TopicPartition, StoredOffset]) -> set[TopicPartition]:

@@ -81,6 +81,8 @@ def test_the_offsets_of_recreated_topics_are_discarded(
     with store(on_topic_recreated="discard") as second:
         assert second.load() == {tp: offset for tp, offset in OFFSETS.items() if tp.topic not in recreated}
     assert [f'{{"{topic}":{{"0":' in caplog.text for topic in "tu"] == [topic in recreated for topic in "tu"]
+    with store() as third:
+        assert third.load() == {tp: offset for tp, offset in OFFSETS.items() if tp.topic not in recreated}
 
 
 def test_added_partitions_of_each_topic_start_at_their_first_record(cluster: StoreCluster) -> None:
@@ -137,7 +139,9 @@ def test_all_fields_of_the_topic_are_checked_and_used() -> None:
         store(create={"partitions": 1, "compression": "zstd"})
     configs = {"segment.ms": 1000, "min.compaction.lag.ms": "7", "preallocate": True}
     expected = {"segment.ms": "1000", "min.compaction.lag.ms": "7", "preallocate": "true"}
-    assert expected.items() <= parse_topic_spec({"configs": configs}).configs.items()
+    assert parse_topic_spec({"configs": configs}).configs == {"cleanup.policy": "compact", **expected}
+    own = {"cleanup.policy": "compact,delete", "retention.ms": 1}
+    assert parse_topic_spec({"configs": own}).configs == {"cleanup.policy": "compact,delete", "retention.ms": "1"}
 
 
 def test_all_warnings_about_properties_are_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ from pyspark_kafka_direct.log import LogRecord
 from pyspark_kafka_direct.log.record_callbacks import LOG_COLUMNS, LogCallbacks, to_log_records
 from pyspark_kafka_direct.records import arrow_schema
 
-HEADERS = [{"key": "h", "value": None}, {"key": "i", "value": b"2"}]
+HEADERS = [{"key": "h", "value": None}, {"key": "i", "value": b"2"}, {"key": "h", "value": b"3"}]
 
 
 def batch(offsets: range) -> pa.RecordBatch:
@@ -33,7 +33,7 @@ def test_records_have_the_fields_of_their_row() -> None:
     found = list(to_log_records(tp(3), pa.RecordBatch.from_pylist(rows, arrow_schema(LOG_COLUMNS))))
     assert found == [
         LogRecord(b"k", b"v", 3, 5, 1_700_000_000_123, (), "settings"),
-        LogRecord(None, None, 3, 9, -1, (("h", None), ("i", b"2")), "settings"),
+        LogRecord(None, None, 3, 9, -1, (("h", None), ("i", b"2"), ("h", b"3")), "settings"),
     ]
 
 

@@ -48,6 +48,9 @@ def test_a_write_is_one_transaction_with_the_metadata_of_its_records(
     assert table.snapshot() == dict.fromkeys(keys, b"1")
     table.wait_for(table.write({keys[0]: b"2"}, delete=keys[1:]), 10)
     assert table.snapshot() == {keys[0]: b"2"}
+    table.wait_for(table.write({keys[0]: b"2", keys[1]: b"2"}, delete=[keys[1], keys[0]]), 10)
+    assert table.snapshot() == {keys[0]: b"2", keys[1]: b"2"}, "a value of a key that is deleted, too, counts"
+    table.wait_for(table.delete(keys[1]).result(0), 10)
     before = int(cluster.process.wall_time() * 1000)
     written = table.put(keys[0], b"3").result(0)
     target = tp(written.partition)

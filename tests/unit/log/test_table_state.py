@@ -123,9 +123,8 @@ def test_changes_that_could_not_be_applied_are_reported_after_the_reload(
 
 keys, values = st.sampled_from([b"a", b"b", b"c", b"d"]), st.sampled_from([None, b"", b"1", b"2"])
 records = st.lists(st.tuples(keys, values), min_size=1, max_size=6)
-steps = st.one_of(
-    st.tuples(st.just("apply"), st.integers(0, 2), records),
-    st.tuples(st.sampled_from(["begin_reload", "end_reload"]), st.just(0), st.just([])),
+steps = st.tuples(
+    st.sampled_from(["apply", "apply", "apply", "begin_reload", "end_reload"]), st.integers(0, 2), records
 )
 
 
@@ -208,6 +207,17 @@ def test_a_value_that_cannot_be_deserialized_hides_no_other(caplog: pytest.LogCa
     assert table.raw_snapshot()[b"bad\n"] == b"{"
     assert changes == [("a", {"rate": 1}), ("c", None)]
     assert len([record for record in caplog.records if "on_change" in record.getMessage()]) == 2
+
+
+def test_an_empty_value_is_a_value() -> None:
+    changes = Changes()
+    table = KafkaTable("t", PARAMS, on_change=changes)
+    table.log._thread.state = "started"
+    table._state.apply(PARTITION, rows((b"a", b""), (b"", b"1"), (b"b", b"1")))
+    table._state.apply(PARTITION, rows((b"b", b"")))
+    assert changes.take() == [(b"a", b""), (b"", b"1"), (b"b", b"1"), (b"b", b"")]
+    assert dict(table) == {key: table[key] for key in table} == {b"a": b"", b"": b"1", b"b": b""}
+    assert all(key in table for key in (b"a", b"", b"b"))
 
 
 def test_serdes() -> None:

@@ -197,6 +197,21 @@ class TestIdle:
         assert (lag.batch_id, lag.sources[0].total) == (2, 5)
         assert brokers.requests == ["shop"], "one refresh at a time"
 
+    def test_a_refresh_of_an_ended_run_does_not_replace_the_lag_of_a_later_run(self) -> None:
+        brokers = FakeEndOffsets(99)
+        brokers.open.clear()
+        monitor = Monitor(fetch_end_offsets=brokers.fetch_end_offsets)
+        monitor.batch_ended(report_at(10, 10, runId="one"), DETAILS)
+        monitor.query_idle("one")
+        assert brokers.requested.wait(120)
+        monitor.query_ended("one")
+        monitor.batch_ended(report_at(20, 25, start=10, batch=2, runId="two"), DETAILS)
+        brokers.open.set()
+        wait_for_refreshes()
+        lag = monitor.lag()
+        assert lag is not None
+        assert (lag.run_id, lag.batch_id, lag.sources[0].total) == ("two", 2, 5)
+
     def test_a_failed_refresh_changes_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         brokers = FakeEndOffsets(BrokerTimeoutError("no response"), 12)
         monitor = Monitor(fetch_end_offsets=brokers.fetch_end_offsets)
@@ -480,7 +495,8 @@ class TestMetrics:
         lines = self.metrics(monitor)
         assert 'kafka_direct_query_up{query="running"} 1.0' in lines
         assert not any("group_lag{" in line for line in lines)
-        assert len(monitor.queries) == 100
+        newest = [f"q{number}" for number in range(102, 200)]
+        assert [each.query_id for each in monitor.queries] == ["old", *newest, "new"]
 
     def test_the_lags_that_were_stored_longest_ago_are_dropped(self) -> None:
         monitor = Monitor()

@@ -13,15 +13,15 @@ from prometheus_client import CollectorRegistry
 from tests.unit.monitor.progress_reports import OTHER_SOURCE, SOURCE, report, source
 from tests.unit.monitor.test_query_monitor import A, wait_for_refreshes
 
-from pyspark_kafka_direct.monitor import Monitor, query_monitor
+from pyspark_kafka_direct.monitor import Monitor, PartitionLag, QueryLag, SourceLag, query_monitor
+from pyspark_kafka_direct.monitor.prometheus_metrics import register_collector
 from pyspark_kafka_direct.monitor.query_details import QueryDetails
+from pyspark_kafka_direct.monitor.query_status import QueryHealth
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.read_options import parse_stream_options
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-
-    from pyspark_kafka_direct.monitor import PartitionLag
 
 B = TopicPartition("u", 0)
 BASE_OPTIONS = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
@@ -226,3 +226,29 @@ def test_spark_before_4_2_reports_no_last_stable_offset() -> None:
     monitor.batch_ended(report(source(None, ends, ends, description=OTHER_SOURCE)), options)
     wait_for_refreshes()
     assert (partition(monitor).lag, partition(monitor).last_stable_offset) == (501, None)
+
+
+@pytest.mark.parametrize("stable_ends", [(5, 9), (9, 5), (None, 9), (9, None)])
+def test_the_newest_last_stable_offset_of_a_partition_is_shown(stable_ends: tuple[int | None, int | None]) -> None:
+    """Several queries read it, of which one may be stuck, and another one read_uncommitted."""
+    lags = [
+        QueryLag(
+            f"q{number}",
+            f"r{number}",
+            None,
+            1,
+            0.0,
+            (SourceLag("g", (PartitionLag("t", 0, 1, 10, 9, None, 0.0, end),)),),
+        )
+        for number, end in enumerate(stable_ends)
+    ]
+    monitor: Any = SimpleNamespace(
+        lags=lags,
+        queries=[QueryHealth(lag.query_id, lag.query_id, lag.run_id) for lag in lags],
+        refresh_stale_lags=lambda: None,
+        sink_totals=(),
+        shared_folder=None,
+    )
+    registry = CollectorRegistry()
+    register_collector(monitor, registry, {})
+    assert registry.get_sample_value("kafka_partition_last_stable_offset", LABELS) == 9

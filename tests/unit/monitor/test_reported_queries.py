@@ -13,6 +13,7 @@ from tests.unit.monitor.test_query_monitor import A, RecordingObserver, wait_for
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError
 from pyspark_kafka_direct.monitor import Monitor, query_monitor
+from pyspark_kafka_direct.monitor.prometheus_metrics import LagCollector
 from pyspark_kafka_direct.spark import query_reports
 from pyspark_kafka_direct.spark.query_reports import BatchReport, QueryReporter
 
@@ -51,6 +52,9 @@ def test_the_lag_is_computed_with_fetched_end_offsets(group: str | None, shown: 
     assert health.is_running
     assert health.last_batch is not None
     monitor.query_ended("r")
+    assert not monitor.queries[0].is_running
+    monitor.report_batch("q", "r", "copies", batch(10, dict, group))  # by a job that outlives the stream
+    wait_for_refreshes()
     assert not monitor.queries[0].is_running
     assert (observer.started, observer.batches) == ([], []), "the query commits its offsets itself"
 
@@ -152,6 +156,33 @@ def test_the_lags_of_a_stopped_application_are_not_refreshed(monkeypatch: pytest
     assert refresh() == []
     start("other")
     assert refresh() == ["other"]
+
+
+def test_each_scrape_refreshes_all_stale_lags_of_all_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(query_monitor, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: 1e9 + now))
+    monitors, collector, fetched = [Monitor(), Monitor()], LagCollector(), list[int]()
+    for monitor in monitors:
+        collector.add(monitor)
+
+    def report(number: int) -> None:
+        def fetch(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+            fetched.append(number)
+            return dict.fromkeys(partitions, 30)
+
+        monitors[number % 2].report_batch(f"q{number}", f"r{number}", None, batch(10, fetch))
+        wait_for_refreshes()
+
+    for number in range(4):
+        monitors[number % 2].track_query(f"q{number}", f"r{number}", None)
+        report(number)
+    for recent in range(4):
+        now += 100
+        report(recent)
+        fetched.clear()
+        list(collector.collect())
+        wait_for_refreshes()
+        assert sorted(fetched) == [number for number in range(4) if number != recent]
 
 
 def test_the_reports_of_a_query(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import uuid
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -20,11 +21,10 @@ from tests.unit.monitor.test_query_monitor import RecordingObserver
 
 from pyspark_kafka_direct.monitor import Monitor
 from pyspark_kafka_direct.monitor.enable_monitor import MonitorQueryListener
+from pyspark_kafka_direct.monitor.query_details import read_query_details
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    import pytest
 
     from pyspark_kafka_direct.monitor import SourceBatch
 
@@ -179,3 +179,14 @@ def test_each_run_of_a_query_has_its_details() -> None:
             lag = monitor.lag()
             assert lag is not None
             assert (lag.run_id, [each.group for each in lag.sources]) == (str(run_id), [f"group {number}"])
+
+
+@pytest.mark.parametrize(
+    ("trigger", "interval_ms"),
+    [("ProcessingTimeTrigger(7000)", 7000), ("ProcessingTimeTrigger(0)", 1000), ("AvailableNowTrigger", 1000)],
+)
+def test_the_interval_of_a_query(trigger: str, interval_ms: float) -> None:
+    """Backpressure divides by it."""
+    execution = execution_of([scan(SOURCE, "shop")], lambda: trigger)
+    details = read_query_details(SimpleNamespace(streamingQuery=lambda: execution))
+    assert details.interval_ms == interval_ms
