@@ -93,7 +93,9 @@ def test_each_session_has_a_monitor_and_shares_what_belongs_to_the_application(a
     for number, monitor in enumerate(monitors):
         monitor.register_metrics(registry)
         monitor.track_query(f"q{number}", f"r{number}", None)
-    found = {sample.labels["query"] for each in registry.collect() for sample in each.samples}
+    families = list(registry.collect())
+    assert len({each.name for each in families}) == len(families), "they share a collector"
+    found = {sample.labels["query"] for each in families for sample in each.samples}
     assert found == {"q0", "q1", "q2"}
     committers = [committer for _, committer in application.at_exit]
     assert len({id(each) for each in committers}) == 3

@@ -70,10 +70,10 @@ def test_an_earlier_time_is_ignored(time: float) -> None:
     assert ends.seconds_behind(200, 21.0) == 0
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=30), st.integers(0, 300))
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=30), st.integers(50, 250))
 def test_all_points_of_a_growing_log_count(steps: list[tuple[int, int]], offset: int) -> None:
     """The lag is the time since the last moment when the offset was the end, on straight lines between the points."""
-    points = [(5, 100)]
+    points = [(100, 5)]
     for growth, seconds in steps:
         points.append((points[-1][0] + growth, points[-1][1] + seconds))
     (first, first_time), (last, last_time), now = points[0], points[-1], points[-1][1] + 3
