@@ -25,7 +25,7 @@ from pyspark_kafka_direct.errors import (
     OutcomeUnknownError,
     ProducerFencedError,
 )
-from pyspark_kafka_direct.log.offset_store_records import StoredOffset, offset_key, read_stored_state
+from pyspark_kafka_direct.log.offset_store_records import StoredOffset, offset_key, read_stored_state, run_key
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 
 if TYPE_CHECKING:
@@ -278,6 +278,21 @@ def test_every_save_after_a_truncation_fails(cluster: StoreCluster) -> None:
     store.close()
 
 
+def test_the_first_save_after_a_truncation_fails(cluster: StoreCluster) -> None:
+    """The log was truncated after this run had read the offsets of the one before."""
+    for name in "12":
+        store = cluster.run(name)
+        store.acquire()
+        store.write({TopicPartition("t", 1): StoredOffset(7, None, "run")})
+        if name == "1":
+            store.close()
+    cluster.sleep(1)
+    cluster.truncate(STORE_PARTITION, 1, leader=2)
+    with pytest.raises(BrokerError, match="had reached offset 5 before, and this save was written at 1"):
+        save(store, 1)
+    store.close()
+
+
 def test_lost_offsets_are_detected_when_the_query_is_acquired_again(cluster: StoreCluster) -> None:
     store = cluster.run("1")
     store.acquire()
@@ -308,6 +323,17 @@ def test_offsets_are_deleted(cluster: StoreCluster) -> None:
     assert second.offsets == {}
     store.close()
     second.close()
+
+
+def test_records_whose_earlier_values_were_compacted(cluster: StoreCluster) -> None:
+    """Tombstones may be the only records of their keys. A value that a user wrote has no run."""
+    keys = [offset_key(QUERY, PARTITION), run_key(QUERY), offset_key(QUERY, TopicPartition("t", 1))]
+    cluster.append_records([*((key, None) for key in keys), (offset_key(QUERY, OTHER_TOPIC), b'{"offset":3}')])
+    store = cluster.run("1")
+    store.acquire()
+    assert store.offsets == {OTHER_TOPIC: StoredOffset(3, None, "")}
+    save(store, 1)
+    store.close()
 
 
 def test_a_save_may_need_more_than_one_batch(cluster: StoreCluster) -> None:
