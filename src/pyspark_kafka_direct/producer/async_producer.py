@@ -23,7 +23,7 @@ from collections import deque
 from contextlib import contextmanager
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark_kafka_direct.errors import BrokerTimeoutError, KafkaDirectError, RecordTooLargeError
 from pyspark_kafka_direct.producer.accumulator import PendingRecord, RecordAccumulator
@@ -85,7 +85,7 @@ class AsyncProducer:
         self._signal: WakeupSignal | None = None  # wakes the background thread; None: it is not running
         self._thread_id: int | None = None  # of the background thread
         self._futures = FutureGroup(self._system, lambda: self.in_callback)
-        self._callbacks: deque[Callable[[], None]] = deque()  # of completed records, to be called in this order
+        self._callbacks: deque[_Callback] = deque()  # of completed records, to be called in this order
         self._callback_threads: list[int] = []  # other threads that call them
 
     def send(
@@ -373,23 +373,23 @@ class AsyncProducer:
                 _call(partial(listener.on_acknowledged, report))
         claimed_records = self._claim(records)
         if error is not None:
-            self._fail(claimed_records, repeat(error))
+            callbacks = self._fail(claimed_records, repeat(error))
         elif len(claimed_records) == len(records):
-            self._acknowledge(report, report.with_offsets())
+            callbacks = self._acknowledge(report, report.with_offsets())
         else:  # `close` has failed the others
             claimed = set(claimed_records)
-            self._acknowledge(report, (pair for pair in report.with_offsets() if pair[1] in claimed))
+            callbacks = self._acknowledge(report, (pair for pair in report.with_offsets() if pair[1] in claimed))
+        self._add_callbacks(claimed_records, callbacks)
         self._run_callbacks()
-        self._forget_completed(claimed_records)
-        for listener in listeners:
-            _call(listener.on_completed)
 
-    def _acknowledge(self, report: DeliveryReport, offsets: Iterable[tuple[int, PendingRecord]]) -> None:
-        """Complete records with their metadata; ``_run_callbacks`` then calls the callbacks."""
+    def _acknowledge(
+        self, report: DeliveryReport, offsets: Iterable[tuple[int, PendingRecord]]
+    ) -> list[Callable[[], None]]:
+        """Complete records with their metadata, and return the callbacks to be called."""
         first = report.records[0]
         batch = WrittenBatch(first.topic, first.partition, report.topic_id, report.leader_epoch)
         append_time = report.append_time
-        add_callback = self._callbacks.append
+        callbacks: list[Callable[[], None]] = []
         with self._futures.condition:
             for offset, record in offsets:
                 future, callback = record.future, record.callback
@@ -397,13 +397,15 @@ class AsyncProducer:
                 if future is not None:
                     future.acknowledge(batch, offset, timestamp)
                     if future.is_observed:
-                        add_callback(future.call_callbacks)
+                        callbacks.append(future.call_callbacks)
                 elif callback is not None:
-                    add_callback(partial(callback, batch.metadata(offset, timestamp), None))
+                    callbacks.append(partial(callback, batch.metadata(offset, timestamp), None))
             self._futures.condition.notify_all()
+        return callbacks
 
-    def _fail(self, records: Sequence[PendingRecord], errors: Iterable[BaseException]) -> None:
-        """Complete records with errors; ``_run_callbacks`` then calls the callbacks."""
+    def _fail(self, records: Sequence[PendingRecord], errors: Iterable[BaseException]) -> list[Callable[[], None]]:
+        """Complete records with errors, and return the callbacks to be called."""
+        callbacks: list[Callable[[], None]] = []
         for record, error in zip(records, errors, strict=False):
             if isinstance(error, KafkaDirectError):
                 # Each record gets a copy, because an exception that is raised repeatedly accumulates tracebacks.
@@ -411,18 +413,28 @@ class AsyncProducer:
                 error.__cause__ = cause
             if record.future is not None:
                 record.future.set_exception(error)
-                self._callbacks.append(record.future.call_callbacks)
+                callbacks.append(record.future.call_callbacks)
             if record.callback is not None:
-                self._callbacks.append(partial(record.callback, None, error))
+                callbacks.append(partial(record.callback, None, error))
+        return callbacks
+
+    def _add_callbacks(self, records: Sequence[PendingRecord], callbacks: Sequence[Callable[[], None]]) -> None:
+        """Let ``_run_callbacks`` call the callbacks of completed records, and then count the records as completed."""
+        completion = _Completion(records, list(range(len(callbacks) + 1)))
+        self._callbacks.extend([_Callback(each, completion) for each in (*callbacks, _nothing)])
 
     def _run_callbacks(self) -> None:
         """Call the callbacks of completed records; if one hangs, another thread calls those after it."""
         while self._callbacks:
             try:
-                callback = self._callbacks.popleft()
+                callback, completion = self._callbacks.popleft()
             except IndexError:
                 return
             _call(callback)
+            if completion.uncalled.pop() == 0:  # the last one, also if several threads call them
+                self._forget_completed(completion.records)
+                for listener in {record.listener for record in completion.records if record.listener is not None}:
+                    _call(listener.on_completed)
 
     @contextmanager
     def _calls_callbacks(self) -> Iterator[None]:
@@ -445,12 +457,9 @@ class AsyncProducer:
             )
             for record in claimed_records
         ]
-        self._fail(claimed_records, errors)
+        self._add_callbacks(claimed_records, self._fail(claimed_records, errors))
         with self._calls_callbacks():
             self._run_callbacks()
-        self._forget_completed(claimed_records)
-        for listener in {record.listener for record in claimed_records if record.listener is not None}:
-            _call(listener.on_completed)
 
     def _claim(self, records: Sequence[PendingRecord]) -> list[PendingRecord]:
         """Return the records that the caller has to complete: ``close`` may fail records in another thread."""
@@ -489,6 +498,20 @@ class AsyncProducer:
     def _check_thread(self, method: str) -> None:
         if self.in_callback:
             raise RuntimeError(f"{method} cannot be called in a callback of a record: it would wait for itself.")
+
+
+class _Completion(NamedTuple):
+    records: Sequence[PendingRecord]  # which count as completed once all callbacks have returned
+    uncalled: list[int]  # of n callbacks, from 0 to n - 1; its ``pop`` is atomic
+
+
+class _Callback(NamedTuple):
+    call: Callable[[], None]
+    completion: _Completion
+
+
+def _nothing() -> None:
+    """Do what a record without a callback needs."""
 
 
 def _end_at_exit(reference: weakref.ref[AsyncProducer]) -> None:

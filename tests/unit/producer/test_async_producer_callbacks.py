@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, as_completed, wait
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,6 +36,26 @@ def test_records_behind_a_hanging_callback_are_completed(cluster: ProducerCluste
     assert cluster.now - start < 1
     assert [type(other.exception(0)) for other in others] == [BrokerTimeoutError] * sends_another
     assert called == [second, *others]
+
+
+@pytest.mark.parametrize("durations", [(0.2, 0.4), (0.4, 0.2), (0.1, 0.5, 0.2, 0.3)])
+def test_flush_waits_for_callbacks_of_two_threads(cluster: ProducerCluster, durations: tuple[float, ...]) -> None:
+    """After its timeout, ``close`` calls them in another thread, and so does the background thread, which ends."""
+    cluster.delay_responses(20.0)
+    producer = cluster.async_producer()
+    returned: list[float] = []
+
+    def call(seconds: float, _: object) -> None:
+        cluster.process.sleep(seconds)
+        returned.append(seconds)
+
+    for seconds in durations:
+        producer.send("t", b"k", b"v").add_done_callback(partial(call, seconds))
+    cluster.sleep(1)
+    producer.close(0)
+    producer.flush(TIMEOUT)
+    assert sorted(returned) == sorted(durations)
+    assert producer.completed_count == len(durations)
 
 
 def test_callbacks_get_the_metadata_or_the_error(cluster: ProducerCluster) -> None:
