@@ -184,6 +184,20 @@ def _rebootstrap_begins_with_the_same_server() -> Sequence[Patch]:
     return [Patch(ClusterClient, "_call_any_broker", call_one)]
 
 
+def _leaders_of_a_deleted_topic_remain() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client import metadata
+
+    def merge(original: Any) -> Any:
+        def merge_by_leader_epoch(known: Any, received: Any, floors: Any) -> Any:
+            has_ids = known is not None and received.topic_id is not None
+            same = dataclasses.replace(known, topic_id=received.topic_id) if has_ids else known
+            return original(same, received, floors)
+
+        return merge_by_leader_epoch
+
+    return [Patch(metadata, "merge_by_leader_epoch", merge)]
+
+
 BUGS: Final = (
     _bug("settings ignored", "A connection is reused with other settings.", _settings_are_ignored),
     _bug("idle not limited", "Idle connections are not limited.", _idle_connections_are_not_limited),
@@ -196,6 +210,11 @@ BUGS: Final = (
     _bug("failed commit counts", "A commit that failed counts as acknowledged.", _a_failed_commit_counts),
     _bug("absence by one", "One response of one broker proves absence.", _one_broker_confirms_absence, was_real=True),
     _bug("metadata never expires", "Metadata is never refreshed.", _metadata_never_expires),
+    _bug(
+        "leaders of a deleted topic",
+        "After a topic was recreated, the leaders of the deleted one remain, because their epochs are higher.",
+        _leaders_of_a_deleted_topic_remain,
+    ),
     _bug("rebootstrap is loss", "REBOOTSTRAP_REQUIRED is evidence of absence.", _response_without_metadata_counts),
     _bug(
         "rebootstrap at one server",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from tests.simulation.planting import BugsOf, does_nothing
@@ -138,6 +139,15 @@ def _silent_loss(original: Any) -> Any:
     return evaluate
 
 
+def _start_behind_open_transactions(original: Any) -> Any:
+    def decide(explicit: Any, committed: Any, logs: Any, **named: Any) -> Any:
+        return original(
+            explicit, committed, {tp: replace(log, readable_end=log.end) for tp, log in logs.items()}, **named
+        )
+
+    return decide
+
+
 BUGS: Final = (
     _bug(
         "recreated topic accepted",
@@ -236,6 +246,13 @@ BUGS: Final = (
         StreamClusterView,
         "latest",
         _high_watermark_for_committed,
+    ),
+    _bug(
+        "start behind open transactions",
+        "With read_committed, a stream that starts at the end starts behind open transactions.",
+        client_module,
+        "decide_start_offsets",
+        _start_behind_open_transactions,
     ),
     _bug(
         "share of zero skips",

@@ -7,6 +7,7 @@ from typing import Any, Final
 from tests.simulation.planting import BugsOf, Patch, does_nothing
 from tests.simulation.scenarios import direct_stream_life as life_module
 
+from pyspark_kafka_direct.client.system import wait_until
 from pyspark_kafka_direct.direct import checkpointed_stream as stream_module
 from pyspark_kafka_direct.direct import commit_queue as commit_module
 from pyspark_kafka_direct.direct import direct_stream as direct_module
@@ -235,6 +236,14 @@ def _commits_starts(_: Any) -> Any:
     return lambda ranges, method: {each.topic_partition: each.from_offset for each in ranges}
 
 
+def _waits_for_its_thread_only(_: Any) -> Any:
+    def wait(self: Any, timeout: float) -> bool:
+        with self._changed:
+            return wait_until(self._system, self._changed, lambda: not self._running, timeout)
+
+    return wait
+
+
 BUGS: Final = (
     _bug(
         "replayed batch planned again",
@@ -375,6 +384,13 @@ BUGS: Final = (
         "wait",
         lambda _: lambda self, timeout: True,
         was_real=True,
+    ),
+    _bug(
+        "stop does not wait for commitSync",
+        "A stop does not wait for a commitSync in flight.",
+        AsyncOffsetCommitter,
+        "wait",
+        _waits_for_its_thread_only,
     ),
     _bug(
         "stop waits for brokers",

@@ -195,6 +195,14 @@ def _log_start_is_read(original: Any) -> Any:
     return replan
 
 
+def _truncation_waits(original: Any) -> Any:
+    def limited_ends(self: Any, start: Any, from_offsets: Any, max_ends: Any, *, immediately: bool) -> Any:
+        is_truncated = any(max_ends.get(tp, offset) < offset for tp, offset in start.items())
+        return original(self, start, from_offsets, max_ends, immediately=immediately and not is_truncated)
+
+    return limited_ends
+
+
 BUGS: Final = (
     _bug(
         "replanned until latest",
@@ -320,6 +328,13 @@ BUGS: Final = (
         BatchLimiter,
         "should_wait",
         lambda _: lambda *_, **__: True,
+    ),
+    _bug(
+        "truncation waits",
+        "With minOffsetsPerTrigger, the batch that finds a truncated log waits for more records.",
+        MicroBatchPlanner,
+        "_limited_ends",
+        _truncation_waits,
     ),
     _bug(
         "AvailableNow without fixed ends",

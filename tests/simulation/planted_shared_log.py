@@ -265,6 +265,25 @@ def _wait_for_returns_at_once() -> Sequence[Patch]:
     return [Patch(LogWorker, "has_delivered", lambda _: lambda self, offsets: True)]
 
 
+def _wait_for_ignores_suspected_truncations() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.log_worker import LogWorker
+
+    return [Patch(LogWorker, "has_delivered", lambda _: lambda self, offsets: self.state.has_delivered(offsets))]
+
+
+def _second_loss_clears_nothing() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.table_state import TableState
+
+    def begin(original: Any) -> Any:
+        def begin_reload(self: Any) -> None:
+            if self._reloaded is None:
+                original(self)
+
+        return begin_reload
+
+    return [Patch(TableState, "begin_reload", begin)]
+
+
 def _positions_before_delivery() -> Sequence[Patch]:
     from pyspark_kafka_direct.log.log_worker import LogWorker
 
@@ -376,10 +395,16 @@ BUGS: Final = (
     ),
     _bug("deposed leader", "The end of a deposed leader counts.", _later_leaders_are_ignored, was_real=True),
     _bug("table not cleared", "A table keeps what a truncation took back.", _table_is_not_cleared),
+    _bug("second loss", "A second loss leaves what a reload has loaded.", _second_loss_clears_nothing),
     _bug("pending after stop", "stop() does not fail pending reads.", _stop_forgets_pending_reads),
     _bug("one failed read", "An error fails one of several pending reads.", _one_failed_read_only),
     _bug("ends once", "After a truncation a read waits for an end that is lost.", _ends_are_requested_once),
     _bug("wait_for at once", "wait_for does not wait.", _wait_for_returns_at_once),
+    _bug(
+        "wait_for and truncation",
+        "wait_for an offset ignores that the log may be truncated.",
+        _wait_for_ignores_suspected_truncations,
+    ),
     _bug("writer claims again", "A fenced single writer claims its id again.", _fenced_writer_claims_again),
     _bug(
         "stale single writer",

@@ -37,7 +37,7 @@ from pyspark_kafka_direct.offsets import TopicPartition
 def test_planted_bugs_are_found_soon(name: str) -> None:
     bug = next(each for each in BUGS if each.name == name)
     with bug.planted():
-        failures = (run_seed(seed, direct_streams.NAME, "short").failure for seed in range(1, 60))
+        failures = (run_seed(seed, direct_streams.NAME, "short").failure for seed in range(1, 100))
         assert any(failure is not None and ViolationError.__name__ in failure.kind for failure in failures)
 
 

@@ -10,7 +10,9 @@ from tests.simulation.history import Event, Plan
 from tests.simulation.planted_micro_batches import BUGS
 from tests.simulation.runner import run_seed
 from tests.simulation.scenarios import micro_batches
-from tests.simulation.scenarios.spark_stand_in import STEPS
+from tests.simulation.scenarios.micro_batch_recreations import Report
+from tests.simulation.scenarios.micro_batch_reports import check_resumptions
+from tests.simulation.scenarios.spark_stand_in import STEPS, LoggedEnd
 from tests.simulation.scheduler import World
 
 from pyspark_kafka_direct.datasource import micro_batch_planner
@@ -117,3 +119,17 @@ def test_an_answer_is_not_older_than_the_question(legacy: bool) -> None:
     bug = next(each for each in BUGS if each.name == "idle answer repeated")
     with bug.planted(), pytest.raises(ViolationError, match="says that the query has read everything"):
         run(history)
+
+
+@pytest.mark.parametrize(("run_number", "end", "is_wrong"), [(0, 10, False), (0, 40, True), (1, 40, False)])
+def test_a_run_logs_the_lower_end_that_it_has_reported(run_number: int, end: int, is_wrong: bool) -> None:
+    """The next run knows nothing of a report whose batch was not logged."""
+    partition = ("flights", 0)
+    logged = [LoggedEnd("", 1.0, 0, 1.0), LoggedEnd("", 3.0, run_number, 3.0)]
+    reports = [Report(2.0, 0, "data loss: flights-0's offset was changed from 30 to 10. Either", is_error=False)]
+    offsets = [{partition: 0}, {partition: 30}, {partition: end}]
+    if is_wrong:
+        with pytest.raises(ViolationError, match="batch 1 starts at 30 and ends at 40"):
+            check_resumptions(reports, logged, offsets)
+    else:
+        check_resumptions(reports, logged, offsets)

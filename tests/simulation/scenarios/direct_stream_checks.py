@@ -149,11 +149,19 @@ class ResultChecker:
             if added or shape["reset"] == "earliest":
                 limit = max((start for truth in truths for _, start in truth.starts), default=0)
             elif shape["reset"] == "latest":
-                limit = max((end for truth in truths for _, end in truth.watermarks), default=0)
+                limit = self._latest_start(stream, partition)
             else:
                 raise ViolationError(f"{partition} starts at {offset}, but auto.offset.reset is none")
             if offset > limit:
                 raise ViolationError(f"{partition} starts at {offset}, after {limit} ({shape['reset']})")
+
+    def _latest_start(self, stream: int, partition: TopicAndIndex) -> int:
+        """Return the highest offset that "latest" can mean: records of open transactions are still to be read."""
+        highest = max((end for truth in self._truth.of(*partition) for _, end in truth.watermarks), default=0)
+        truth = self._truth.current(*partition)
+        if truth is None or not self._committed[stream] or self._truth.events or self._has_outdated_brokers():
+            return highest
+        return min(highest, truth.decided_end())
 
     def is_loss_explained(self, text: str) -> bool:
         """Return whether something happened that an error about lost data can mean."""

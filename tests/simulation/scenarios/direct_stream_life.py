@@ -131,6 +131,7 @@ class DirectStreamLife:
         self.errors: list[Exception] = []
         self.commit_calls = 0
         self.callbacks = 0
+        self._sync_commits: list[tuple[CheckpointedStream, float]] = []  # in flight, with the times of their calls
         self._environment = environment
         self._world = environment.world
         self._plan = plan
@@ -227,8 +228,11 @@ class DirectStreamLife:
 
     def _stop(self, *, gracefully: bool) -> None:
         self.is_stopping = True
-        started_at = self._world.now
+        started_at, in_flight = self._world.now, list(self._sync_commits)
         self.context.stop(True, gracefully)
+        for stream, called_at in in_flight:
+            if (stream, called_at) in self._sync_commits and not stream.stop_signal.flush_timed_out:
+                raise ViolationError(f"a stop does not wait for commitSync, which was called at {called_at:.3f}")
         if not gracefully and self._world.now - started_at > STOP_SECONDS:
             raise ViolationError(f"a stop takes {self._world.now - started_at:.1f} s")
 
@@ -370,7 +374,12 @@ class DirectStreamLife:
     def _commit(self, stream: int, ranges: Sequence[OffsetRange], *, sync: bool) -> None:
         reference = DirectStreamReference(self.streams[stream].stream_id)
         if sync:
-            reference.commitSync(ranges)
+            call = (self.streams[stream], self._world.now)
+            self._sync_commits.append(call)
+            try:
+                reference.commitSync(ranges)
+            finally:
+                self._sync_commits.remove(call)
             self._observer.committed(stream, ranges, None)
         else:
             self.commit_calls += 1

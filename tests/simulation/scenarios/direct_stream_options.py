@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.drawing import draw_appends, draw_cluster, draw_log, draw_outdated_broker, draw_reader_events
+from tests.simulation.drawing import (
+    MAX_REPEATS,
+    draw_appends,
+    draw_cluster,
+    draw_log,
+    draw_outdated_broker,
+    draw_reader_events,
+)
 from tests.simulation.faults import CRASHES
 from tests.simulation.history import Event
 from tests.simulation.scenarios.streaming_stand_in import STEPS
@@ -105,6 +112,9 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
         for output in parameters["outputs"]:
             output |= {"order": "calls"} if output["commits"] else {}
     parameters["asks_twice"] = rng.random() < 0.2  # two threads request the ranges of a batch at the same time
+    if lives and not long and not has_outdated_broker and parameters["mode"] != "store" and rng.random() < 0.03:
+        events = (_stop_during_a_commit(rng, parameters),)
+        seconds = max(seconds, 20.0)
     return parameters, events, seconds
 
 
@@ -204,6 +214,18 @@ def _add_partition_before_a_checkpoint(
     added = Event("expand_topic", at=round(1.0 + 2.0 * rng.random(), 3), args={"topic": topic, "count": 1})
     step = rng.choice(("after the results", "after the commit", "after the commit"))
     return added, {"life": 0, "step": step, "count": rng.randint(2, 7)}
+
+
+def _stop_during_a_commit(rng: random.Random, parameters: dict[str, Any]) -> Event:
+    """Let the first life stop while it waits for a slow commitSync; return the delay of the coordinator."""
+    parameters |= {"interval_ms": 1000, "crashes": 0, "crash_list": [], "delays": 0, "delay_list": []}
+    for output in parameters["outputs"]:
+        if output["window"] == 1 and output["slide"] == 1:
+            output |= {"commits": True, "sync": True, "order": "one range"}
+    parameters["life_list"][0] |= {"seconds": round(2.0 + 3.0 * rng.random(), 3), "end": "stop", "patient": True}
+    # A stop waits for 2 seconds for jobs, and then for 5 seconds for commits.
+    slow = {"api": "OffsetCommit", "occurrence": 0, "repeats": MAX_REPEATS, "seconds": rng.choice((4.0, 6.0))}
+    return Event("delay_response", args=slow)
 
 
 def _batch(partition: int, at: float) -> dict[str, Any]:

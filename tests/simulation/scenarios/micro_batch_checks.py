@@ -18,6 +18,7 @@ from tests.simulation.scenarios.micro_batch_reports import (
     check_repeated_reports,
     check_reported_offsets,
     check_reports_of_recreations,
+    check_resumptions,
     count_offsets,
     start_bounds,
 )
@@ -206,7 +207,9 @@ class SinkChecker:
         """Check the whole history; ``options`` are those of the last run."""
         self._check_reports()
         check_repeated_reports(self._truth, self._reports)
-        check_reported_offsets(self._truth, self._reports, self._runs, [self._first_start(), *self._parsed_ends()])
+        offsets = [self._first_start(), *self._parsed_ends()]
+        check_reported_offsets(self._truth, self._reports, self._runs, offsets)
+        check_resumptions(self._reports, self._checkpoint.offsets, offsets)
         if self._cluster.settings.topic_ids:
             check_reports_of_recreations(self._truth, self._reports, self._runs)
         self._recreations.check_reports(self._reports, self._checkpoint, self._parsed_ends())

@@ -26,7 +26,12 @@ _UNFINISHED: Final = ("after the offset log", "after planning", "while tasks run
 """Steps at which a batch is planned, and runs again after a crash."""
 _INTERVAL: Final = 0.3
 _CHANGES: Final = ("expire_records", "delete_records", "recreate_topic", "expand_topic")
+_SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _SKIP_LOSS: Final = {"failOnDataLoss": "false"}
+_MANY: Final = 24
+"""So many records of partition 0, or twice as many, belong to the first topic: see ``RecordWriter``."""
+_FEW: Final = 5
+"""So many records of partition 1 belong to the first topic, too."""
 
 
 class Disruption(NamedTuple):
@@ -125,6 +130,27 @@ def _recreate_topics(rng: random.Random, partitions: Mapping[str, int], runs: Se
     ]
     appends = [_append(rng, number, 0.1 * number) for number in range(6)]
     return Disruption(events, appends + [_append(rng, number, at + 0.2) for number in range(6)])
+
+
+def draw_truncation(rng: random.Random, partitions: Mapping[str, int], runs: Sequence[dict[str, Any]]) -> Disruption:
+    """A log is truncated that a query with a minimum has read, and grows again behind the old offset."""
+    runs[0] |= {"trigger": "processing time", "triggers": 30, "interval": _INTERVAL}
+    topic = next(iter(partitions))
+    for run in runs:
+        options = {name: value for name, value in run["options"].items() if name not in (*LIMITS, *_SELECTIONS)}
+        if "{" in options.get("startingOffsets", ""):
+            options["startingOffsets"] = "earliest"
+        limits = {"minOffsetsPerTrigger": "20", "maxTriggerDelay": "20s"}
+        run["options"] = {**options, **_SKIP_LOSS, **limits, "subscribe": topic}
+    target = {"topic": topic, "partition": 0}
+    at = round(2.0 + 0.5 * rng.random(), 3)
+    events = [
+        Event("stick_follower", at=0.5, args={**target, "seconds": 60.0, "choice": rng.randrange(3)}),
+        Event("elect_unclean_leader", at=at, args={**target, "choice": 0, "shortest": True}),
+    ]
+    grows_at = at + rng.choice((4.0, 5.5))  # a loss is confirmed for some seconds
+    few = _append(rng, 1, at - 0.2, records=_FEW)  # they wait for the minimum
+    return Disruption(events, [_append(rng, 0, 0.8, records=_MANY), few, _append(rng, 0, grows_at, records=2 * _MANY)])
 
 
 def _add_partition_at_the_start(

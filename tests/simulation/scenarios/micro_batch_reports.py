@@ -98,6 +98,24 @@ def check_reported_offsets(
             raise ViolationError(f"no batch and no log has these offsets: {report.text}")
 
 
+def check_resumptions(reports: Sequence[Report], logged: Sequence[LoggedEnd], offsets: Sequence[Offsets]) -> None:
+    """Check that the next batch of a run that reports a lower end has that end: it must be in the checkpoint soon.
+
+    ``offsets`` are the start of the first batch, and the ends of all.
+    """
+    for report in reports:
+        found = None if report.is_error else OFFSET_CHANGED.search(report.text)
+        batch = next(
+            (n for n, each in enumerate(logged) if each.run == report.run and each.time >= report.time), len(logged)
+        )
+        if found is None or batch == len(logged):
+            continue
+        topic, _, index = str(found[1]).rpartition("-")
+        start, end = (each.get((topic, int(index)), 0) for each in offsets[batch : batch + 2])
+        if start == int(found[2]) and end > int(found[3]):
+            raise ViolationError(f"batch {batch} starts at {start} and ends at {end}, after the report: {report.text}")
+
+
 def count_offsets(start: Offsets, end: Offsets) -> int:
     """Return how many offsets a batch reads of the partitions that it starts with."""
     return sum(max(offset - start[partition], 0) for partition, offset in end.items() if partition in start)

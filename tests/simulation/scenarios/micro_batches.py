@@ -28,7 +28,13 @@ from tests.simulation.environment import OUTDATED, UNREACHABLE, Environment
 from tests.simulation.errors import ProcessKilled, ViolationError
 from tests.simulation.history import Event, Plan
 from tests.simulation.scenarios.micro_batch_checks import SinkChecker
-from tests.simulation.scenarios.micro_batch_disruptions import DISRUPTIONS, RUNS, SECONDS, draw_disruption
+from tests.simulation.scenarios.micro_batch_disruptions import (
+    DISRUPTIONS,
+    RUNS,
+    SECONDS,
+    draw_disruption,
+    draw_truncation,
+)
 from tests.simulation.scenarios.micro_batch_options import (
     GROUP,
     LIMITS,
@@ -145,6 +151,14 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "legacy": rng.random() < 0.2,
         "committed": [rng.randrange(records + 1) for _ in range(3)],  # by the group before the query starts
     }
+    is_undisrupted = disruption is None and not has_outdated_broker and not long
+    if is_undisrupted and cluster["brokers"] > 1 and rng.random() < 0.03:
+        cluster["cluster"]["replication_factor"] = cluster["brokers"]
+        partitions[next(iter(partitions))] = 2
+        truncation = draw_truncation(rng, partitions, runs)
+        events, seconds = tuple(truncation.events), 2 * SECONDS
+        appends = list(truncation.appends)
+        parameters |= {"append_list": appends, "appends": len(appends), "crash_list": [], "crashes": 0}
     return Plan(NAME, parameters, events, quiet_after=seconds)
 
 

@@ -64,6 +64,15 @@ def draw(rng: random.Random, size: Size) -> Plan:
         elif disruption == "truncated" and rng.random() < 0.5:
             members = [members[0], dict(members[-1])]
             events = (*changes, _let_a_log_wait_for_records_of_another(rng, members, changes))
+        elif disruption == "truncated" and (choice := rng.random()) < 0.7:
+            changes = [each for each in changes if each.kind != "withhold_records"]  # the lost records are read before
+            members = [members[0]]
+            if choice < 0.35:
+                events = (*changes, _let_a_log_wait_for_its_offsets(rng, members[0], changes))
+            else:
+                log = [{**each, "keys": 20} for each in (*log, *draw_log(rng, batches=5))]
+                lost = _lose_records_of_a_reload(rng, members[0], changes, partitions, seconds)
+                events = (*changes, *lost)
     parameters = {
         **cluster,
         "partitions": partitions,
@@ -181,6 +190,43 @@ def _let_a_log_wait_for_records_of_another(
         ]
     delay = {"api": f"{_WAITING}:Fetch", "occurrence": 0, "repeats": MAX_REPEATS, "seconds": rng.choice((0.3, 1.0))}
     return Event("delay_response", args=delay)
+
+
+def _let_a_log_wait_for_its_offsets(rng: random.Random, member: dict[str, Any], changes: Sequence[Event]) -> Event:
+    """Let a log wait for the offsets of its records before its reads show that its topic was truncated.
+
+    Return the event that delays what the log reads.
+    """
+    truncated_at = changes[-1].at
+    assert truncated_at is not None
+    step = {"records": 3, "keys": 3, "tombstones": False, "timeout": 10.0, "again": False, "as_future": True}
+    member |= {"at": 0.0, "table": False, "fails_at": None, "stop_at": None, "linger": 0.0, "role": _WAITING}
+    pauses = [truncated_at + 0.1 * rng.random(), 0.05, 0.1, 0.05, 0.1, 0.05]
+    kinds = ("send", "wait_for") * 3
+    member["threads"] = [
+        [
+            {**step, "kind": kind, "pause": round(pause, 3), "of_others": False, "by_offset": True}
+            for kind, pause in zip(kinds, pauses, strict=True)
+        ]
+    ]
+    delay = {"api": f"{_WAITING}:Fetch", "occurrence": 0, "repeats": MAX_REPEATS, "seconds": rng.choice((0.3, 0.8))}
+    return Event("delay_response", args=delay)
+
+
+def _lose_records_of_a_reload(
+    rng: random.Random, member: dict[str, Any], changes: Sequence[Event], partitions: int, seconds: float
+) -> list[Event]:
+    """Let a table lose its topic while it is read again slowly, after its log was truncated."""
+    truncated_at = changes[-1].at
+    assert truncated_at is not None
+    step = {"records": 1, "keys": 1, "tombstones": False, "timeout": 10.0, "again": False, "as_future": True}
+    member |= {"at": 0.0, "table": True, "fails_at": None, "stop_at": None, "role": _WAITING, "fetch_bytes": 150}
+    pauses = (truncated_at, 2.0, 2.0)
+    member["threads"] = [[{**step, "kind": "read_to_end", "pause": each, "of_others": False} for each in pauses]]
+    delay = {"api": f"{_WAITING}:Fetch", "occurrence": 0, "repeats": MAX_REPEATS, "seconds": rng.choice((0.1, 0.2))}
+    at = min(truncated_at + rng.choice((0.5, 1.0, 1.5)) + 0.5 * rng.random(), seconds - 0.1)
+    recreated = {"topic": _TOPIC, "partitions": partitions, "seconds": 0.0}
+    return [Event("recreate_topic", at=round(at, 3), args=recreated), Event("delay_response", args=delay)]
 
 
 def _draw_member(rng: random.Random, seconds: float, steps: int) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from pyspark_kafka_direct.errors import (
 )
 from pyspark_kafka_direct.log import KafkaBasedLog, KafkaTable
 from pyspark_kafka_direct.log.log_clients import LogClients
+from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.settings import FetchSettings, ProducerSettings
 
 if TYPE_CHECKING:
@@ -345,12 +346,15 @@ class LogMember:
         done = [each for each in sends if each.metadata is not None]
         if not done:
             return
-        send = done[-1]
+        by_offset = step.get("by_offset", False)
+        # The offset of a record shows a truncation if the log had read behind it when the record was sent.
+        send = next((each for each in reversed(done) if by_offset and each.shows_truncation), done[-1])
         metadata = send.metadata
         assert metadata is not None
+        target = {metadata.partition: metadata.offset + 1} if by_offset else metadata
         visible, started = self._truth.visible_ends(), self.environment.world.now
         try:
-            self._log.wait_for(metadata, step["timeout"])
+            self._log.wait_for(target, step["timeout"])
         except ValueError:
             if not self._truth.was_recreated:
                 raise
@@ -360,6 +364,8 @@ class LogMember:
         finally:
             self._check_time("wait_for()", started, step["timeout"] + _STOP_SLACK)
         visible = visible._replace(ends={metadata.partition: metadata.offset + 1})
+        if by_offset and not (send.shows_truncation and self._truth.detects_truncations):
+            return
         now = self.environment.world.now
         written = [
             (entry.offset, entry.key, entry.value) for _, entry in self._truth.required(visible._replace(at=now))
@@ -530,9 +536,16 @@ class _Send:
         self._member = member
         self.record = record
         self.sent_at = member.environment.world.now
+        self._positions = member.view.positions()  # when it was sent
         self.calls = 0
         self.metadata: RecordMetadata | None = None
         self.error: BaseException | None = None
+
+    @property
+    def shows_truncation(self) -> bool:
+        """Whether it was written where its log had read another record."""
+        partition = TopicPartition(self._member.topic, -1 if self.metadata is None else self.metadata.partition)
+        return self.metadata is not None and self.metadata.offset < self._positions.get(partition, 0)
 
     def on_future(self, future: Future[RecordMetadata]) -> None:
         error = future.exception()
