@@ -22,7 +22,14 @@ from tests.simulation.history import Event, Plan
 from tests.simulation.oracle import READ_COMMITTED
 from tests.simulation.record_attributes import attributes_of
 from tests.simulation.scenarios.several_topics import draw_place, draw_topics, partition_counts
-from tests.simulation.scenarios.sink_stand_in import STATE_TOPIC, TARGETS, SinkQuery
+from tests.simulation.scenarios.sink_commits import (
+    SECONDS,
+    STATE_TOPIC,
+    check_denied_commits,
+    draw_old_run,
+    draw_rejected_retry,
+)
+from tests.simulation.scenarios.sink_stand_in import TARGETS, SinkQuery
 
 from pyspark_kafka_direct.offsets import TopicPartition
 
@@ -115,6 +122,13 @@ def draw(rng: random.Random, size: Size) -> Plan:
     events += tuple(draw_spread_faults(rng, apis, count=count, occurrences=occurrences))
     events += _draw_process_events(rng, apis, requests, long)
     parameters["restores_checkpoint"] = rng.random() < 0.3  # after all batches, by one with another last batch
+    share = 1.0 if long else rng.random()
+    if share < 0.03:
+        seconds = SECONDS
+        events = draw_old_run(rng, parameters)
+    elif share < 0.07:
+        seconds = SECONDS
+        events = draw_rejected_retry(rng, batches)
     return Plan(NAME, parameters, events, quiet_after=seconds)
 
 
@@ -145,6 +159,7 @@ def run(world: World, plan: Plan) -> None:
         environment.raise_errors()
     world.run_for(20.0)
     _check_rows(environment, queries)
+    check_denied_commits(environment, {ticket for query in queries for ticket in query.denied})
     _check_nothing_hangs(environment)
     drivers = (driver.process for query in queries for driver in query.drivers)
     processes = chain(drivers, *(query.executors for query in queries))

@@ -13,6 +13,7 @@ import pyarrow as pa
 from tests.simulation.errors import ViolationError
 from tests.simulation.record_attributes import attributes_of
 from tests.simulation.scenarios.several_topics import partition_at, partition_counts
+from tests.simulation.scenarios.sink_commits import STATE_TOPIC, FencingCheck, is_certain
 
 from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
 from pyspark_kafka_direct.datasource.write_task import StagingConfig, StagingWriteTask, WriteTaskContext
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
 
 TARGETS: Final = ("target", "dead-letters", "audit")
-STATE_TOPIC: Final = "sink-state"
 _SCHEMA = WriteSchema(value=0, partition=1, key=2, headers=3, timestamp=4)
 _SCHEMA_WITH_TOPIC = dataclasses.replace(_SCHEMA, topic=5)
 _TASK_ATTEMPTS = 4  # spark.task.maxFailures
@@ -75,6 +75,7 @@ class SinkQuery:
         self.tasks: list[Task] = []  # of the drivers
         self.rejection: TransactionStateError | None = None  # that no restart resolves
         self.newest_ticket = -1  # the offset
+        self.denied: set[int] = set()  # tickets of commits that failed for certain
         self.notes: list[str] = []  # violations that matter less than lost and duplicated rows
         self.executors: list[SimulatedProcess] = []
         self._executor_number = 0
@@ -230,9 +231,13 @@ class SinkDriver:
         self._pause(batch, "commit")
         committing = self.query.committing.setdefault(batch, set())
         committing.add(self.number)
+        fencing = FencingCheck(self.query.environment, self.process, self.query.id, self.ticket)
         try:
             report = self._committer.commit(messages, batch, pool)
-        except KafkaDirectError:
+        except KafkaDirectError as error:
+            if is_certain(error):
+                self.query.denied.add(self.ticket)
+            fencing.check()
             self._committer.abort(messages)
             raise
         if report is not None:
