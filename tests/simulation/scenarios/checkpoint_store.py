@@ -38,7 +38,12 @@ class FileSystemError(Exception):
 class CheckpointStore:
     """What outlives the processes."""
 
-    def __init__(self, environment: Environment, faults: Mapping[int, tuple[str, float]]) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        faults: Mapping[int, tuple[str, float]],
+        slow: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    ) -> None:
         self.files: dict[str, str] = {}
         self.folders: set[str] = set()
         self.planned: dict[int, Offsets] = {}  # the first end of each batch
@@ -55,6 +60,7 @@ class CheckpointStore:
         self.operations = 0
         self.outage_until = 0.0
         self.faults = dict(faults)  # by the number of the operation
+        self.slow = slow  # from when and until when operations are slow, and how many seconds each takes
         self.environment = environment
         self.rng = environment.world.rng("files")
 
@@ -221,9 +227,10 @@ class ProcessFiles:
             self._kill()
         if fault == "pause_before_file":
             self._pause(seconds)
-        world.block(
-            "the file system", (seconds if fault == "slow_file" else 0.0) + 0.0003 + 0.01 * store.rng.random() ** 6
-        )
+        since, until, slowness = store.slow
+        is_slow = since <= world.now - store.environment.started_at < until
+        delay = seconds if fault == "slow_file" else slowness if is_slow else 0.0
+        world.block("the file system", delay + 0.0003 + 0.01 * store.rng.random() ** 6)
         if fault == "outage_file":
             store.outage_until = world.now + seconds
         if fault == "fail_file" or (world.now < store.outage_until and not store.environment.is_quiet):

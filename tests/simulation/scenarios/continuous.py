@@ -10,7 +10,7 @@ import json
 import logging
 import math
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.cluster.groups import GroupCoordinator
 from tests.simulation.cluster.transactions import TransactionCoordinator
@@ -18,9 +18,9 @@ from tests.simulation.environment import Environment
 from tests.simulation.errors import ViolationError
 from tests.simulation.oracle import READ_COMMITTED
 from tests.simulation.scenarios.checkpoint_store import CheckpointStore, FileSystemError
-from tests.simulation.scenarios.continuous_checks import OUTPUTS, Delivery, OutputChecker
+from tests.simulation.scenarios.continuous_checks import OUTPUTS, Delivery, OutputChecker, PlannedStart
 from tests.simulation.scenarios.continuous_cores import Cores
-from tests.simulation.scenarios.continuous_draw import MAX_PAUSE, draw
+from tests.simulation.scenarios.continuous_draw import MAX_PAUSE, PREFIXES, draw
 from tests.simulation.scenarios.continuous_micro_batches import MicroBatchRun
 from tests.simulation.scenarios.continuous_recovery import RecoveryRun
 from tests.simulation.scenarios.continuous_sinks import (
@@ -31,6 +31,7 @@ from tests.simulation.scenarios.continuous_sinks import (
     UserFunction,
 )
 from tests.simulation.scenarios.continuous_stand_in import ContinuousDriver
+from tests.simulation.scenarios.micro_batch_reports import OFFSET_CHANGED
 from tests.simulation.scenarios.record_truth import RecordTruth, TruthAndOracle
 from tests.simulation.scenarios.record_writer import RecordWriter
 
@@ -74,38 +75,46 @@ SHRINKABLE = {
     "late": (),
 }
 _log = logging.getLogger("pyspark_kafka_direct")
-_PREFIXES = ("p", "q")
 _LIVENESS_SECONDS = 400.0  # after the faults have stopped
 _STOP_SECONDS = 15.0
 _NOTICE_SECONDS = 15.0  # until a reader has met the new leader
 _POLL_SECONDS = 0.2
 _MAX_DRIVERS = 60
+_MAX_GROWTH = 50
 
 
 def run(world: World, plan: Plan) -> None:
     history = QueryHistory(world, plan)
     HISTORIES[history.name] = history
-    rejections = _RejectedReports()
-    _log.addHandler(rejections)
+    warnings = _Warnings(history)
+    _log.addHandler(warnings)
     try:
         history.run()
     finally:
-        _log.removeHandler(rejections)
+        _log.removeHandler(warnings)
         del HISTORIES[history.name]
-    if rejections.messages:
-        raise ViolationError(f"a task's report was rejected: {rejections.messages[0]}")
+    if warnings.rejections:
+        raise ViolationError(f"a task's report was rejected: {warnings.rejections[0]}")
 
 
-class _RejectedReports(logging.Handler):
-    """Collects the warnings that a driver has rejected a report: the next run hides what was wrong with it."""
+class _Warnings(logging.Handler):
+    """Collects the warnings that a driver has rejected a report: the next run hides what was wrong with it.
 
-    def __init__(self) -> None:
+    Reports of changed offsets go to the history.
+    """
+
+    def __init__(self, history: QueryHistory) -> None:
         super().__init__(logging.WARNING)
-        self.messages: list[str] = []
+        self.rejections: list[str] = []
+        self._history = history
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "do not add up" in (message := record.getMessage()):
-            self.messages.append(message)
+        message = record.getMessage()
+        if "do not add up" in message:
+            self.rejections.append(message)
+        if (match := OFFSET_CHANGED.search(message)) is not None:
+            topic, _, partition = match[1].rpartition("-")
+            self._history.start_changed(topic, int(partition), int(match[2]), int(match[3]))
 
 
 class QueryHistory:
@@ -121,8 +130,10 @@ class QueryHistory:
         truth = RecordTruth()
         self._cluster.oracle = TruthAndOracle(truth, oracle)  # type: ignore[assignment]
         faults = {number: (kind, seconds) for number, kind, seconds in parameters["file_faults"]}
-        self._store = CheckpointStore(self._environment, faults)
+        self._store = CheckpointStore(self._environment, faults, parameters.get("slow_files", (0.0, 0.0, 0.0)))
         self._store.on_pause = self._environment.network.on_pause = self._paused
+        self._apply_change = self._environment.network.on_change
+        self._environment.network.on_change = self._changed
         self._checker = OutputChecker(parameters, truth, oracle, self._store)
         self._writer = RecordWriter(self._environment, list(parameters["partitions"]))
         self._drivers: list[ContinuousDriver] = []
@@ -137,7 +148,7 @@ class QueryHistory:
         self._recovery: RecoveryRun | None = None
         self._recovery_count = 0
         self._recovered: set[int] = set()  # numbers of drivers before which the checkpoint was recovered
-        self._prefix = _PREFIXES[0]
+        self._prefix = PREFIXES[0]
         self._cores = Cores(self._environment, parameters.get("cores"))
         self._shared: set[int] = set()  # numbers of drivers before which a micro-batch query has run
         self._resumed_at = 0.0  # when all suspended processes and threads run again
@@ -174,6 +185,19 @@ class QueryHistory:
         self._check_transactions()
         if self._store.notes:
             raise ViolationError(self._store.notes[0])
+
+    def start_changed(self, topic: str, partition: int, committed: int, start: int) -> None:
+        """Note that a run has planned to start below what was committed, and let the log grow at once."""
+        self._checker.planned_starts[topic, partition] = PlannedStart(start, self._world.now)
+        if self._parameters.get("grows_after_report") and not self._environment.is_quiet:
+            records = min(committed - start + 1, _MAX_GROWTH)
+            self._world.after(0.0, self._writer.append_to, topic, partition, records)
+
+    def _changed(self, change: Mapping[str, Any]) -> None:
+        """Recreate a topic between two requests, with its first records."""
+        self._apply_change(change)
+        for partition in range(change["args"]["partitions"]):
+            self._writer.append_to(change["args"]["topic"], partition, change["new_records"])
 
     # What users' functions call.
 
@@ -221,6 +245,7 @@ class QueryHistory:
         while True:
             supervisor.sleep(_POLL_SECONDS)
             self._replace_drivers()
+            self._note_active_driver()
             if not environment.is_quiet:
                 continue
             if not late_appended:
@@ -253,6 +278,11 @@ class QueryHistory:
                     f"{[(each.number, each.error) for each in self._drivers[-4:]]}"
                 )
         self._stop_last(supervisor)
+
+    def _note_active_driver(self) -> None:
+        driver = self._drivers[-1]
+        if driver.query is not None and not driver.is_over and driver.query.status["isTriggerActive"]:
+            self._checker.active_since.setdefault(driver.number, self._world.now)
 
     def _append_everywhere(self) -> None:
         """Append to each partition, also to one whose log is shorter than it was."""
@@ -329,7 +359,7 @@ class QueryHistory:
             return
         self._recovered.add(number)
         if dict(self._parameters.get("recoveries", ())).get(number):
-            self._prefix = _PREFIXES[1 - _PREFIXES.index(self._prefix)]
+            self._prefix = PREFIXES[1 - PREFIXES.index(self._prefix)]
 
     def _start_micro_batches(self, crash: str) -> None:
         """Run a micro-batch query alone on the checkpoint."""
@@ -498,7 +528,7 @@ class QueryHistory:
                 truth = self._environment.oracle.truth((topic, index))
                 if truth.end_offset(READ_COMMITTED) < truth.high_watermark():
                     raise ViolationError(f"a hanging transaction blocks readers of the partition {topic}-{index}")
-        for prefix in _PREFIXES:
+        for prefix in PREFIXES:
             for (topic, _), each in GroupCoordinator.of(self._cluster).committed(f"{prefix}.cont").items():
                 self._check_topic_id(topic, json.loads(each.metadata)["topic"], is_current=prefix == self._prefix)
 

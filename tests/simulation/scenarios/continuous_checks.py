@@ -30,6 +30,13 @@ class Delivery(NamedTuple):
     time: float
 
 
+class PlannedStart(NamedTuple):
+    """Where a run has reported that it starts, because the log is shorter than what was committed."""
+
+    offset: int
+    time: float
+
+
 class _Source(NamedTuple):
     """A source record."""
 
@@ -50,6 +57,8 @@ class OutputChecker:
         self.jobs: dict[str, JobStart] = {}  # by run
         self.has_suspended_workers = False
         self.steady_at = math.inf  # when the query had read everything, after all faults
+        self.planned_starts: dict[tuple[str, int], PlannedStart] = {}  # the last ones
+        self.active_since: dict[int, float] = {}  # when the tasks of each driver have completed an epoch
         self._guarantee: str = parameters["guarantee"]
         self._committed_only: bool = parameters["isolation"] == "read_committed"
         self._drops_rows: bool = parameters["drops_rows"]
@@ -194,14 +203,17 @@ class OutputChecker:
             # Offsets do not tell a recreated topic while no driver runs.
             earlier = [self._truth.partitions.get((topic, each, partition)) for each in range(1, generation)]
             first = max(start.get((topic, partition), 0), *(each.end for each in earlier if each is not None), 0)
+            if generation > 1 and self._has_noticed_deletion(topic):
+                first = 0
             for version in truth.alive.values():
-                if version.is_control or version.offset < first or version.offset >= truth.high_watermark:
+                if version.is_control or version.offset >= truth.high_watermark:
                     continue
                 if self._committed_only and version.committed is not True:
                     continue
                 is_passed = version in truth.decided_again or any(version.offset in each for each in truth.lost)
-                is_passed = is_passed or self._may_seem_lost(topic, version)
-                if is_passed and version.appended_at < self.steady_at:
+                is_passed = is_passed or version.offset < first or self._may_seem_lost(topic, version)
+                is_passed = is_passed and not self._is_behind_planned_start(topic, partition, version)
+                if is_passed and version.appended_at < (self.steady_at if version.offset >= first else math.inf):
                     continue
                 assert version.value is not None
                 if not (self._drops_rows and is_dropped(version.value)):
@@ -210,6 +222,26 @@ class OutputChecker:
     def _may_seem_lost(self, topic: str, version: Version) -> bool:
         """Return whether a deposed leader without the record may look like that of a recreated topic."""
         return not self._has_topic_ids and self._oracle.was_deposed(topic, version.appended_at, self.steady_at)
+
+    def _has_noticed_deletion(self, topic: str) -> bool:
+        """Return whether the last driver has read a topic before it was recreated, and so knows that it was."""
+        if not self.jobs or not self._has_topic_ids or self._guarantee == "database":  # which stores no topic ids
+            return False
+        deleted_at = max(each.time for each in self._truth.events if each.topic == topic and each.kind == "deleted")
+        return self.active_since.get(next(reversed(self.jobs.values())).driver, math.inf) <= deleted_at
+
+    def _is_behind_planned_start(self, topic: str, partition: int, version: Version) -> bool:
+        """Return whether a record was appended behind the start that the last run has reported."""
+        start = self.planned_starts.get((topic, partition))
+        if start is None or start.time < next(reversed(self.jobs.values())).time:
+            return False
+        has_changed = any(each.topic == topic and each.time >= start.time for each in self._truth.events)
+        return (
+            version.offset >= start.offset
+            and version.appended_at > start.time
+            and not has_changed
+            and not self._oracle.was_deposed(topic, start.time, self.steady_at)
+        )
 
     def _partition(self, source: _Source) -> PartitionTruth:
         return self._truth.partitions[source.topic, source.generation, source.partition]

@@ -13,7 +13,7 @@ from tests.simulation.drawing import (
     draw_log,
     draw_transactional_cluster,
 )
-from tests.simulation.faults import CRASHES, PAUSES
+from tests.simulation.faults import CHANGES, CRASHES, PAUSES
 from tests.simulation.history import Event, Plan
 from tests.simulation.scenarios.checkpoint_store import FILE_FAULTS
 from tests.simulation.scenarios.continuous_checks import OUTPUTS
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tests.simulation.history import Size
 
 MAX_PAUSE: Final = 6.0
+PREFIXES: Final = ("p", "q")
+"""Values of ``transactionalIdPrefix``."""
 
 _TOPICS = ("flights", "trains", "ships")
 _LOSSY_EVENTS = ("expand_topic", "expand_topic", "delete_records", "expire_records", "recreate_topic", "deny_topic")
@@ -46,6 +48,7 @@ _APIS: Final = (
 )
 
 _CHANGE_SECONDS: Final = 8.0
+_LAST_OFFSET_FETCH: Final = 7  # of the second run, each of which sends four
 _DRIVER_APIS: Final = ("driver:TxnOffsetCommit", "driver:TxnOffsetCommit", "driver:EndTxn")
 
 
@@ -126,6 +129,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         else [[at(), rng.randint(1, 3), rng.choice((0.5, 4.0, 15.0))] for _ in range(rng.choice((1, 2)) * scale)],
         "executors": 2,
         "speculation": 0.0,
+        "grows_after_report": rng.random() < 0.5,  # by what was lost, at once
         "sink_failures": [rng.randrange(8 * scale) for _ in range(rng.choice((0, 0, 1)))],  # flushes that fail
     }
     outputs = dict.fromkeys(OUTPUTS[: parameters["output_topics"]], parameters["output_partitions"])
@@ -145,7 +149,11 @@ def draw(rng: random.Random, size: Size) -> Plan:
         parameters |= {"fail_on_data_loss": False, "selections": [list(partitions)]}
         topic = rng.choice(tuple(partitions))
         recreated = {"topic": topic, "partitions": partitions[topic], "seconds": 0.0}
-        events += (Event("recreate_topic", round(seconds * (0.5 + 0.5 * rng.random()), 3), args=recreated),)
+        if rng.random() < 0.5:
+            events += (Event("recreate_topic", round(seconds * (0.5 + 0.5 * rng.random()), 3), args=recreated),)
+        else:
+            seconds = 2 * _CHANGE_SECONDS
+            events, is_unclean = _draw_restart_with_a_recreated_topic(rng, parameters, topic), False
     if is_unclean:
         events += tuple(_draw_unclean_elections(rng, partitions, seconds, scale))
     expansions = [each for each in events if each.kind == "expand_topic"][_MAX_EXPANSIONS:]
@@ -165,19 +173,8 @@ def _draw_crash_in_a_change(rng: random.Random, parameters: dict[str, Any]) -> t
         "micro_batches": [],
         "recoveries": [],
     }
-    index, count = tuple(partitions).index(topic), len(partitions)
-    parameters["appends"] += [
-        {
-            "partition": number,
-            "records": (index - number - 1) % count + 1,  # so that `RecordWriter` appends to the topic
-            "keys": 0,
-            "producer": 0,
-            "transaction": None,
-            "at": at,
-        }
-        for at in (0.5, 0.8, 1.2, 1.4, 1.6, 2.6, 2.8)
-        for number in range(partitions[topic])
-    ]
+    for at in (0.5, 0.8, 1.2, 1.4, 1.6, 2.6, 2.8):
+        parameters["appends"] += _appends_to(partitions, topic, at)
     change = rng.choice(("expand_topic", "delete_records", _UNCLEAN))
     each_partition = [{"topic": topic, "partition": number} for number in range(partitions[topic])]
     if change == "expand_topic":
@@ -191,6 +188,71 @@ def _draw_crash_in_a_change(rng: random.Random, parameters: dict[str, Any]) -> t
         changes += [Event(change, 3.0, args={**each, "shortest": True}) for each in each_partition]
     crash = {"api": rng.choice(_DRIVER_APIS), "occurrence": 0, "repeats": 1}
     return (*changes, Event(rng.choice(CRASHES), args=crash))
+
+
+def _draw_restart_with_a_recreated_topic(
+    rng: random.Random, parameters: dict[str, Any], topic: str
+) -> tuple[Event, ...]:
+    """Draw a topic that is recreated while a commit takes long, and a worker that dies before or after that.
+
+    In the first case the transactions of a run have committed offsets that the checkpoint lacks, and the topic is
+    recreated when the next run has read them. In the second case a task has noticed the new topic.
+    """
+    is_noticed = rng.random() < 0.5
+    if is_noticed:
+        topic, parameters["partitions"] = "flights", {"flights": rng.randint(1, 2), "trains": 1}
+    partitions = parameters["partitions"]
+    parameters |= {
+        "brokers": 3,
+        "selections": [list(partitions)],
+        "log": [],
+        "appends": [],
+        "kills": [[12.0 if is_noticed else 2.7, "worker", rng.randrange(4)]],
+        "pauses": [],
+        "stops": [],
+        "cuts": [],
+        "extra_drivers": [],
+        "file_faults": [],
+        "slow_files": [2.0, 10.0, 0.2] if is_noticed else [2.0, 3.2, 0.2],
+        "micro_batches": [],
+        "recoveries": [],
+        "cores": None,
+        "other_jobs": [],
+        "sink_failures": [],
+        "starting": "earliest",
+        "start": {
+            **parameters["start"],
+            "epochInterval": 0.1,
+            "epochTimeout": 5.0,
+            "heartbeatTimeout": 5.0,
+            "maxRestarts": 3,
+        },
+    }
+    for number in range(5, 100 if is_noticed else 27):
+        for name in partitions:
+            parameters["appends"] += _appends_to(partitions, name, number / 10)
+    recreated = {"topic": topic, "partitions": partitions[topic], "seconds": 0.0}
+    if is_noticed:
+        return (Event("recreate_topic", 2.0, args=recreated),)
+    restart = {"api": "driver:OffsetFetch", "occurrence": _LAST_OFFSET_FETCH, "repeats": 1}
+    change = {"change": "recreate_topic", "args": recreated, "new_records": rng.choice((3, 30))}
+    return (Event(CHANGES[0], args={**restart, **change}),)
+
+
+def _appends_to(partitions: dict[str, int], topic: str, at: float) -> list[dict[str, Any]]:
+    """Return a batch for each partition of a topic."""
+    index, count = tuple(partitions).index(topic), len(partitions)
+    return [
+        {
+            "partition": number,
+            "records": (index - number - 1) % count + 1,  # so that `RecordWriter` appends to the topic
+            "keys": 0,
+            "producer": 0,
+            "transaction": None,
+            "at": at,
+        }
+        for number in range(partitions[topic])
+    ]
 
 
 def _draw_selections(rng: random.Random, topics: list[str]) -> list[list[str]]:

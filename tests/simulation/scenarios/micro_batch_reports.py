@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _AGED_OUT: Final = re.compile(r"data loss \(aged out\): offsets \[(\d+), (\d+)\) of (\S+) were removed by retention")
 _RECREATED: Final = re.compile(r"the topic was deleted and recreated, .* unread records of (.*) are lost")
-_CHANGED: Final = re.compile(r"data loss: (\S+)'s offset was changed from (\d+) to (\d+)")
+OFFSET_CHANGED: Final = re.compile(r"data loss: (\S+)'s offset was changed from (\d+) to (\d+)")
 _BY_PLANNER: Final = "before they were read; they are skipped"
 
 
@@ -56,7 +56,7 @@ def check_reports_of_recreations(truth: RecordTruth, reports: Sequence[Report], 
             for topic in truth.generations:
                 if topic in match[1]:
                     found.setdefault((report.run, topic), []).append(_Recreation("its id", report.text))
-        elif (match := _CHANGED.search(report.text)) is not None:
+        elif (match := OFFSET_CHANGED.search(report.text)) is not None:
             topic = match[1].rpartition("-")[0]
             found.setdefault((report.run, topic), []).append(_Recreation(match[1], report.text))
     for (run, topic), recreations in found.items():
@@ -84,7 +84,7 @@ def check_reported_offsets(
         start = runs[report.run].options.get("startingOffsets", "")
         if "{" in start or start == "committed":
             continue
-        if (match := _CHANGED.search(report.text)) is not None:
+        if (match := OFFSET_CHANGED.search(report.text)) is not None:
             partition, first, end = str(match[1]), int(match[2]), int(match[3])
             is_bound = end < first and (end in known.get(partition, ()) or end <= _highest_end(truth, partition))
         elif _BY_PLANNER in report.text and (match := _AGED_OUT.search(report.text)) is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tests.simulation.cluster.topics import SimulatedTopic
     from tests.simulation.environment import Environment
 
 _REPLICATION_SECONDS: Final = 0.5
@@ -56,10 +57,7 @@ class RecordWriter:
         if topic is None:
             return
         partition = batch["partition"] % len(topic.partitions)
-        values = []
-        for _ in range(batch["records"]):
-            self._records += 1
-            values.append(b"%s/%d/%d/%d" % (name.encode(), topic.generation, partition, self._records))
+        values = self._new_values(topic, partition, batch["records"])
         keys = [b"k%d" % (each % batch["keys"]) for each in range(len(values))] if batch["keys"] else None
         if batch["transaction"] is None:
             self._cluster.append((name, partition), values, keys=keys)
@@ -76,6 +74,20 @@ class RecordWriter:
             self._end_transaction(name, partition, producer_id, commit=batch["transaction"] == "commit")
         elif self._world.now > self._environment.quiet_at:
             self._world.after(1.0, self._end_transactions)
+
+    def append_to(self, name: str, partition: int, records: int) -> None:
+        """Append records to a partition, unless it is deleted."""
+        topic = self._cluster.topics.get(name)
+        if topic is not None and partition < len(topic.partitions):
+            self._written_at = self._world.now
+            self._cluster.append((name, partition), self._new_values(topic, partition, records))
+
+    def _new_values(self, topic: SimulatedTopic, partition: int, records: int) -> list[bytes]:
+        values = []
+        for _ in range(records):
+            self._records += 1
+            values.append(b"%s/%d/%d/%d" % (topic.name.encode(), topic.generation, partition, self._records))
+        return values
 
     def _end_transaction(self, name: str, partition: int, producer_id: int, *, commit: bool) -> None:
         topic = self._cluster.topics.get(name)

@@ -90,7 +90,7 @@ class FencingCheck:
     def check(self) -> None:
         sent = self._environment.network.sent_requests[self._sent :]
         if self._is_superseded and (self._process.name, "InitProducerId") in sent:
-            raise ViolationError(f"{self._process.name} fences a newer run, although the sink state rules out its batch")
+            raise ViolationError(f"{self._process.name} fences a newer run, which the sink state shows")
 
 
 def _visible_states(environment: Environment) -> list[_State]:
