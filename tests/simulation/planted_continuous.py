@@ -319,6 +319,49 @@ def _older_group_offsets() -> Sequence[Patch]:
     return [Patch(sink_delivery, "offsets_ahead", ahead)]
 
 
+def _truncations_are_reported_only() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.continuous_start_planner import ContinuousStartPlanner
+
+    def resume(original: Any) -> Any:
+        def changed(self: Any, end_offsets: Any) -> Any:
+            starts = original(self, end_offsets)
+            truncated = {
+                tp for tp in starts if starts[tp] == self.latest.get(tp) and starts[tp] < end_offsets.get(tp, 0)
+            }
+            return {tp: end_offsets[tp] if tp in truncated else offset for tp, offset in starts.items()}
+
+        return changed
+
+    return [Patch(ContinuousStartPlanner, "resume_offsets", resume)]
+
+
+def _merged_epochs_forget_new_topics() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous.continuous_epochs import EpochResult
+
+    def merge(original: Any) -> Any:
+        return lambda self, next_epoch: replace(
+            original(self, next_epoch), recreated_topic_ids=next_epoch.recreated_topic_ids
+        )
+
+    return [Patch(EpochResult, "merged_with", merge)]
+
+
+def _group_offsets_of_deleted_topics() -> Sequence[Patch]:
+    from pyspark_kafka_direct.continuous import sink_delivery
+
+    def ahead(original: Any) -> Any:
+        def changed(committed: Any, *, topic_ids: Any, **named: Any) -> Any:
+            current = {
+                tp: each._replace(metadata=replace(each.metadata, topic_id=topic_ids.get(tp.topic)))
+                for tp, each in committed.items()
+            }
+            return original(current, topic_ids=topic_ids, **named)
+
+        return changed
+
+    return [Patch(sink_delivery, "offsets_ahead", ahead)]
+
+
 BUGS: Final = (
     _bug("late epoch transaction", "An epoch is committed in the logs before its transaction.", _late_transaction),
     _bug("tasks not fenced", "Transactional ids that only an earlier run used are not fenced.", _unfenced_tasks),
@@ -371,6 +414,21 @@ BUGS: Final = (
         "group offsets of earlier epochs",
         "Offsets of transactions precede those of a micro-batch query that ran later.",
         _older_group_offsets,
+    ),
+    _bug(
+        "start beyond a truncated log",
+        "A run reports that a log was truncated, and starts at the old offset.",
+        _truncations_are_reported_only,
+    ),
+    _bug(
+        "merged epoch without topic ids",
+        "An epoch that is merged with the next one loses the ids of recreated topics.",
+        _merged_epochs_forget_new_topics,
+    ),
+    _bug(
+        "group offsets of a deleted topic",
+        "Offsets of transactions count for the topic that was recreated since then.",
+        _group_offsets_of_deleted_topics,
     ),
     _bug("early purge", "Epochs are purged that a restart needs.", _early_purge),
     _bug("recovery one too far", "A recovery at-least-once skips a record.", partial(_recovery_moved, 1)),

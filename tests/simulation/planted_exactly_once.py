@@ -307,6 +307,37 @@ def _tasks_counted_twice() -> Sequence[Patch]:
     return [Patch(StagedBatches, "__iter__", iterate)]
 
 
+def _old_runs_fence_open_transactions() -> Sequence[Patch]:
+    from pyspark_kafka_direct.planning.commit_decision import SinkState
+    from pyspark_kafka_direct.producer import exactly_once
+
+    def check(original: Any) -> Any:
+        def changed(self: Any, stored: Any) -> None:
+            undecided = stored.undecided
+            if undecided is None or SinkState.from_json(undecided.value).query != self._attempt.query:
+                original(self, stored)
+
+        return changed
+
+    return [Patch(exactly_once._BatchCommitter, "_check_before_fencing", check)]
+
+
+def _rejections_are_certain() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client import transaction_coordinator
+
+    tries = transaction_coordinator.EndTxnTries
+
+    def after(original: Any) -> Any:
+        def changed(self: Any, code: int) -> Any:
+            if code in transaction_coordinator._NOT_APPLIED_ERRORS:
+                return tries(None, self.unanswered)
+            return original(self, code)
+
+        return changed
+
+    return [Patch(tries, "after_response", after)]
+
+
 BUGS: Final = (
     PlantedBug(
         "sequences-continue-after-an-epoch",
@@ -387,6 +418,18 @@ BUGS: Final = (
         _PRODUCERS,
         "A batch is sent once more after it was reported as failed.",
         _future_completed_twice,
+    ),
+    PlantedBug(
+        "old-run-fences",
+        _SINK,
+        "An old run fences a newer one whose transaction is open.",
+        _old_runs_fence_open_transactions,
+    ),
+    PlantedBug(
+        "rejection-is-certain",
+        _SINK,
+        "A commit without a response, whose retry is rejected, fails for certain.",
+        _rejections_are_certain,
     ),
     PlantedBug(
         "staged-batches-read-once",

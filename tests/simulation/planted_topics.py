@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.planting import BugsOf, Patch
-from tests.simulation.scenarios.sink_stand_in import STATE_TOPIC
+from tests.simulation.scenarios.sink_commits import STATE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

@@ -10,7 +10,7 @@ from tests.simulation.cluster.stored_batch import encode_batch
 from tests.simulation.errors import ViolationError
 from tests.simulation.oracle import Oracle
 from tests.simulation.scenarios.checkpoint_store import CheckpointStore
-from tests.simulation.scenarios.continuous_checks import Delivery, OutputChecker
+from tests.simulation.scenarios.continuous_checks import Delivery, OutputChecker, PlannedStart
 from tests.simulation.scenarios.continuous_stand_in import JobStart
 from tests.simulation.scenarios.record_truth import RecordTruth
 
@@ -21,7 +21,7 @@ class Query:
     """Reports jobs, commits and rows to the checker, one per second."""
 
     def __init__(self) -> None:
-        truth = RecordTruth()
+        self.truth = truth = RecordTruth()
         truth.topic_created("t", 1, 1, 0.0)
         truth.appended("t", 1, 0, encode_batch(VALUES).at(0, 0), 0.0)
         environment: Any = SimpleNamespace(world=SimpleNamespace(rng=lambda _: None))
@@ -109,3 +109,32 @@ def test_a_task_that_was_suspended_opens_its_sink_when_the_next_run_has_committe
     query.open_sink("first")
 
     query.checker.check()
+
+
+@pytest.mark.parametrize(("active_since", "required"), [(1.5, True), (2.5, False)])
+def test_a_recreated_topic_is_required_from_its_start_if_the_driver_has_read_the_deleted_one(
+    query: Query, active_since: float, required: bool
+) -> None:
+    query.start("first")
+    query.checker.active_since[0] = active_since
+    query.truth.topic_deleted("t", 1, 2.0)
+    query.truth.topic_created("t", 2, 1, 2.0)
+    query.truth.appended("t", 2, 0, encode_batch((b"t/2/0/4",)).at(0, 0), 3.0)
+    query.truth.high_watermark("t", 2, 0, 0, 1, 3.0)
+
+    assert query.checker.missing(["t"]) == ([b"t/2/0/4"] if required else [])
+
+
+def test_records_behind_the_start_that_the_last_run_has_reported_are_required(query: Query) -> None:
+    query.truth.high_watermark("t", 1, 0, 0, 3, 0.0)
+    query.start("first")
+    query.write("first", VALUES[0])
+    query.truth.epoch_started("t", 1, 0, 1, 1, 1, 2.0, 0)
+    query.truth.appended("t", 1, 0, encode_batch((b"t/1/0/4",)).at(1, 1), 3.0)
+    query.truth.high_watermark("t", 1, 0, 1, 2, 3.0)
+
+    assert query.checker.missing(["t"]) == [], "a reader may have passed the offset"
+    query.checker.planned_starts["t", 0] = PlannedStart(1, 2.5)
+    assert query.checker.missing(["t"]) == [b"t/1/0/4"]
+    query.start("second")
+    assert query.checker.missing(["t"]) == [], "the last run has reported no start"

@@ -188,6 +188,7 @@ class QueryHistory:
 
     def start_changed(self, topic: str, partition: int, committed: int, start: int) -> None:
         """Note that a run has planned to start below what was committed, and let the log grow at once."""
+        self._world.trace("start changed", topic, partition, committed, start)
         self._checker.planned_starts[topic, partition] = PlannedStart(start, self._world.now)
         if self._parameters.get("grows_after_report") and not self._environment.is_quiet:
             records = min(committed - start + 1, _MAX_GROWTH)

@@ -228,12 +228,16 @@ class OutputChecker:
         if not self.jobs or not self._has_topic_ids or self._guarantee == "database":  # which stores no topic ids
             return False
         deleted_at = max(each.time for each in self._truth.events if each.topic == topic and each.kind == "deleted")
-        return self.active_since.get(next(reversed(self.jobs.values())).driver, math.inf) <= deleted_at
+        last_driver = max(job.driver for job in self.jobs.values())
+        return self.active_since.get(last_driver, math.inf) <= deleted_at
 
     def _is_behind_planned_start(self, topic: str, partition: int, version: Version) -> bool:
         """Return whether a record was appended behind the start that the last run has reported."""
         start = self.planned_starts.get((topic, partition))
-        if start is None or start.time < next(reversed(self.jobs.values())).time:
+        if start is None or self._guarantee == "database":  # whose positions precede the start
+            return False
+        last_job = next(reversed(self.jobs.values()))
+        if start.time < last_job.time or not last_job.is_alone:
             return False
         has_changed = any(each.topic == topic and each.time >= start.time for each in self._truth.events)
         return (

@@ -22,7 +22,7 @@ from tests.simulation.scenarios.spark_stand_in import STEPS
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tests.simulation.history import Size
 
@@ -50,6 +50,23 @@ _APIS: Final = (
 _CHANGE_SECONDS: Final = 8.0
 _LAST_OFFSET_FETCH: Final = 7  # of the second run, each of which sends four
 _DRIVER_APIS: Final = ("driver:TxnOffsetCommit", "driver:TxnOffsetCommit", "driver:EndTxn")
+_WITHOUT_FAULTS: Final[Mapping[str, Any]] = {
+    "starting": "earliest",
+    "log": [],
+    "tasks": [],
+    "task_delay": 0.05,
+    "pauses": [],
+    "stops": [],
+    "cuts": [],
+    "extra_drivers": [],
+    "file_faults": [],
+    "micro_batches": [],
+    "recoveries": [],
+    "cores": None,
+    "other_jobs": [],
+    "sink_failures": [],
+}
+"""Parameters of histories that have other faults only."""
 
 
 def draw(rng: random.Random, size: Size) -> Plan:
@@ -129,7 +146,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         else [[at(), rng.randint(1, 3), rng.choice((0.5, 4.0, 15.0))] for _ in range(rng.choice((1, 2)) * scale)],
         "executors": 2,
         "speculation": 0.0,
-        "grows_after_report": rng.random() < 0.5,  # by what was lost, at once
+        "grows_after_report": rng.random() < 0.5,  # a truncated log, as soon as a run has reported it
         "sink_failures": [rng.randrange(8 * scale) for _ in range(rng.choice((0, 0, 1)))],  # flushes that fail
     }
     outputs = dict.fromkeys(OUTPUTS[: parameters["output_topics"]], parameters["output_partitions"])
@@ -156,6 +173,9 @@ def draw(rng: random.Random, size: Size) -> Plan:
             events, is_unclean = _draw_restart_with_a_recreated_topic(rng, parameters, topic), False
     if is_unclean:
         events += tuple(_draw_unclean_elections(rng, partitions, seconds, scale))
+    if guarantee != "database" and not shares_checkpoint and not long and rng.random() < 0.03:
+        seconds = _CHANGE_SECONDS
+        events = _draw_growth_after_a_truncation(rng, parameters)
     expansions = [each for each in events if each.kind == "expand_topic"][_MAX_EXPANSIONS:]
     events = tuple(each for each in events if each not in expansions)
     return Plan("continuous", parameters, events, quiet_after=seconds)
@@ -203,23 +223,11 @@ def _draw_restart_with_a_recreated_topic(
         topic, parameters["partitions"] = "flights", {"flights": rng.randint(1, 2), "trains": 1}
     partitions = parameters["partitions"]
     parameters |= {
+        **_WITHOUT_FAULTS,
         "brokers": 3,
         "selections": [list(partitions)],
-        "log": [],
-        "appends": [],
         "kills": [[12.0 if is_noticed else 2.7, "worker", rng.randrange(4)]],
-        "pauses": [],
-        "stops": [],
-        "cuts": [],
-        "extra_drivers": [],
-        "file_faults": [],
         "slow_files": [2.0, 10.0, 0.2] if is_noticed else [2.0, 3.2, 0.2],
-        "micro_batches": [],
-        "recoveries": [],
-        "cores": None,
-        "other_jobs": [],
-        "sink_failures": [],
-        "starting": "earliest",
         "start": {
             **parameters["start"],
             "epochInterval": 0.1,
@@ -228,15 +236,37 @@ def _draw_restart_with_a_recreated_topic(
             "maxRestarts": 3,
         },
     }
-    for number in range(5, 100 if is_noticed else 27):
-        for name in partitions:
-            parameters["appends"] += _appends_to(partitions, name, number / 10)
+    times = [number / 10 for number in range(5, 100 if is_noticed else 27)]
+    parameters["appends"] = [each for at in times for name in partitions for each in _appends_to(partitions, name, at)]
     recreated = {"topic": topic, "partitions": partitions[topic], "seconds": 0.0}
     if is_noticed:
         return (Event("recreate_topic", 2.0, args=recreated),)
     restart = {"api": "driver:OffsetFetch", "occurrence": _LAST_OFFSET_FETCH, "repeats": 1}
     change = {"change": "recreate_topic", "args": recreated, "new_records": rng.choice((3, 30))}
     return (Event(CHANGES[0], args={**restart, **change}),)
+
+
+def _draw_growth_after_a_truncation(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:
+    """Draw a log that is truncated while no driver runs, and is as long as before when tasks begin to read."""
+    partitions = parameters["partitions"]
+    topic = rng.choice(tuple(partitions))
+    parameters |= {
+        **_WITHOUT_FAULTS,
+        "brokers": 2,
+        "cluster": {**parameters["cluster"], "replication_factor": 2},
+        "fail_on_data_loss": False,
+        "selections": [list(partitions)],
+        "kills": [[2.5, "driver", 0]],
+        "restart_seconds": 1.0,
+        "grows_after_report": True,
+    }
+    parameters["appends"] = [each for at in (0.5, 0.8, 1.2, 1.4) for each in _appends_to(partitions, topic, at)]
+    events = []
+    for number in range(partitions[topic]):
+        partition = {"topic": topic, "partition": number}
+        events.append(Event("stick_follower", 0.9, args={**partition, "seconds": 2.2, "in_sync": False}))
+        events.append(Event(_UNCLEAN, 3.0, args={**partition, "shortest": True}))
+    return tuple(events)
 
 
 def _appends_to(partitions: dict[str, int], topic: str, at: float) -> list[dict[str, Any]]:
