@@ -242,6 +242,9 @@ class _Reader:
                 raise ViolationError(f"after {_LAST_SECONDS:g} s without faults, the positions are {positions}")
         for _ in range(10):  # a truncation that is known by now is reported
             self._poll(_LAST_POLL_SECONDS)
+        until = world.now + self._parameters["request_timeout_ms"] / 1000  # a fetch may have been sent before the end
+        while self._consumer.transient_errors and world.now < until:
+            self._poll(_LAST_POLL_SECONDS)
         if self._consumer.transient_errors:
             raise ViolationError(f"errors are retried without a fault: {dict(self._consumer.transient_errors)}")
 

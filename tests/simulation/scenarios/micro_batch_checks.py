@@ -59,12 +59,14 @@ class SinkChecker:
         reports: list[Report],
         *,
         look_seconds: float,
+        may_lag: bool,
         may_hide_partitions: bool,
         may_deny_topics: bool,
     ) -> None:
         self._may_deny_topics = may_deny_topics
         self._may_hide_partitions = may_hide_partitions
         self._look_seconds = look_seconds
+        self._may_lag = may_lag
         self._truth = truth
         self._oracle = oracle
         self._cluster = cluster
@@ -181,6 +183,8 @@ class SinkChecker:
             return
         for asked_at, text in execution.idle_answers:
             for partition, position in _parse(text).items():
+                if self._truth.current(*partition) is None:
+                    continue  # its topic was recreated with fewer partitions
                 end = self._oracle.truth(partition).end_offset(self._isolation(options), asked_at)
                 if end > position:
                     raise ViolationError(
@@ -211,7 +215,7 @@ class SinkChecker:
         check_reported_offsets(self._truth, self._reports, self._runs, offsets)
         check_resumptions(self._reports, self._checkpoint.offsets, offsets)
         if self._cluster.settings.topic_ids:
-            check_reports_of_recreations(self._truth, self._reports, self._runs)
+            check_reports_of_recreations(self._truth, self._reports, self._runs, may_lag=self._may_lag)
         self._recreations.check_reports(self._reports, self._checkpoint, self._parsed_ends())
         self._check_first_start()
         self._check_offset_log()
@@ -496,9 +500,14 @@ class SinkChecker:
             return
         if self._is_reported(partition, version.appended_at, generation=generation):
             return
-        seen = generation > 1 and (
-            self._recreations.was_seen(topic, generation)
-            or any(topic in report.text and self._promises(report, generation) for report in self._reports)
+        is_truncated = self._truth.has_lost(topic, index, math.inf, ("truncated",))
+        seen = (
+            generation > 1
+            and not is_truncated
+            and (
+                self._recreations.was_seen(topic, generation)
+                or any(topic in report.text and self._promises(report, generation) for report in self._reports)
+            )
         )
         # A broker that lags returns the ends of a deleted topic for a while.
         known_at = version.readable_at
