@@ -63,10 +63,12 @@ class Recreations:
             for generation in range(2, newest + 1):
                 deleted_at = self._deleted_at(topic, generation)
                 for run, looks in self._runs_before(topic, generation):
-                    was_read = any(
-                        logged.run == run.number and logged.time < deleted_at and (topic, 0) in end
+                    # A batch without the topic is planned after its deletion was reported.
+                    was_read = [
+                        (topic, 0) in end
                         for logged, end in zip(checkpoint.offsets, ends, strict=False)
-                    )
+                        if logged.run == run.number and logged.time < deleted_at
+                    ][-1:] == [True]
                     # The last look may have failed.
                     was_seen = any(called > self._known_at(topic, generation) for called, _ in looks[:-1])
                     is_skipped = run.options.get("failOnDataLoss") == "false" and is_selected(run.options, topic, 0)

@@ -142,7 +142,8 @@ class TransactionalRun:
                     raise ViolationError(f"a producer is fenced, although there is no other: {error}") from error
                 break
             except KafkaDirectError as error:
-                if "INVALID_TXN_STATE" in str(error) and not self._may_be_superseded:
+                may_have_ended = producer.may_have_timed_out or self._may_be_superseded
+                if "INVALID_TXN_STATE" in str(error) and not may_have_ended:
                     raise ViolationError(f"a transaction is not the one that the coordinator has: {error}") from error
                 last_failures += pause < 0 and not self._has_other_initialized(number, started_at)
                 if last_failures > most_failures:
