@@ -84,11 +84,11 @@ def _late_reads_get_earlier_ends() -> Sequence[Patch]:
     from pyspark_kafka_direct.log.pending_reads import PendingReads
 
     def complete(original: Any) -> Any:
-        def complete_reached(self: Any, positions: Any) -> None:
+        def complete_reached(self: Any, state: Any) -> None:
             if self.ends is not None:
                 self._active_reads += self._queued_reads
                 self._queued_reads = []
-            original(self, positions)
+            original(self, state)
 
         return complete_reached
 

@@ -140,6 +140,11 @@ class PartitionConsumer:
         return {tp: state.last_returned_epoch for tp, state in self._partitions.items()}
 
     @property
+    def confirmed_epochs(self) -> Mapping[TopicPartition, int]:
+        """The epochs of the last leaders whose logs have the records before the positions, if they are known."""
+        return {tp: state.confirmed_epoch for tp, state in self._partitions.items()}
+
+    @property
     def transient_errors(self) -> Mapping[TopicPartition, KafkaDirectError]:
         """The errors that are being retried, by partition."""
         return {

@@ -170,6 +170,14 @@ class TopicPartitionState:
         return self.reader.last_fetched_epoch if is_last_fetched else self.epochs.last_before(self.position)
 
     @property
+    def confirmed_epoch(self) -> int:
+        """The epoch of the last leader whose log has the records before the position; -1 if that is unknown."""
+        if not self.served_by_leader or self.needs_validation:
+            return self.last_returned_epoch
+        # A leader may be elected again before the response, which then has records of the later epoch.
+        return UNKNOWN_EPOCH if self.leader_epoch < 0 else max(self.leader_epoch, self.last_returned_epoch)
+
+    @property
     def drained(self) -> bool:
         """Whether all fetched records were returned."""
         return not self._has_undecoded

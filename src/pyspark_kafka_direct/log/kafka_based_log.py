@@ -232,7 +232,8 @@ class KafkaBasedLog:
         """Wait until records were delivered or skipped.
 
         If the metadata has another topic id or a later leader epoch than what was read, this waits until the log was
-        read to its end: it then has the record, or the record was deleted with the old topic.
+        read to its end, and until that leader or a later one has confirmed what was read. The log then has the record,
+        or the record was deleted.
 
         Args:
             target: The metadata of a record, or an offset for each of some partitions.

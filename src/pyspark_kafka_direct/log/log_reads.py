@@ -76,14 +76,15 @@ class LogReads:
         if is_delivered and not to_end:
             return
         deadline = None if timeout is None else Deadline.after(timeout, "timeout", system=self._system)
-        was_read = self._wait_for(offsets, deadline, to_end=to_end)
-        if was_read and not to_end and self._may_lack(target):  # the offsets are those of an earlier log
-            was_read = self._wait_for(offsets, deadline, to_end=True)
-        if was_read:
+        reads, record = worker.pending_reads, target if isinstance(target, RecordMetadata) else None
+        was_read = not to_end or self._wait_for(reads.add_read_to_end, deadline)
+        # The log may have replaced what was read and have the same end, so the leader of the record has to confirm it.
+        past = dict.fromkeys(offsets, 0) if to_end else offsets
+        if was_read and self._wait_for(lambda future: reads.add_read_past(future, past, record), deadline):
             return
         positions = worker.positions
         missing = {tp: offset for tp, offset in offsets.items() if positions.get(tp, 0) < offset}
-        # Without a missing one, the read has waited for the end of the log, or for the check of a truncation.
+        # Without a missing one, the read has waited for the end of the log, a leader, or the check of a truncation.
         partition, offset = next(iter(missing.items() or offsets.items()))
         raise self._timeout_error(
             f"Offset {offset - 1} was not read within {timeout:g} s; the next offset to read is "
@@ -98,16 +99,13 @@ class LogReads:
             TopicPartition(target.topic, target.partition), target.topic_id, target.leader_epoch
         )
 
-    def _wait_for(self, offsets: Mapping[TopicPartition, int], deadline: Deadline | None, *, to_end: bool) -> bool:
-        """Wait for a read past the offsets, or to the end; return whether it ended in time."""
+    def _wait_for(self, add: Callable[[LogFuture], None], deadline: Deadline | None) -> bool:
+        """Add a pending read, and wait for it; return whether it ended in time."""
         worker = self._worker
         future = LogFuture(lambda: self._thread.is_current, self._system)
         if self._thread.is_current:
             future.result()  # raises IllegalLogStateError: a callback cannot wait for its own log
-        if to_end:
-            worker.pending_reads.add_read_to_end(future)
-        else:
-            worker.pending_reads.add_read_past(future, offsets)
+        add(future)
         try:
             self._thread.wake()
             if self._thread.wait_until_done(future, deadline):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_kafka_direct.log.pending_reads import all_reached
 from pyspark_kafka_direct.planning.data_loss import is_other_topic
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ class LogState:
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)  # next offsets to deliver
     last_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)  # of the last delivered batches
     end_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)  # of the last response
+    confirmed_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)  # of leaders that have what was read
     is_reloading: bool = False  # a table is loaded again; until that is complete, no read completes
     current_as_of: float | None = None  # wall time; each record that was acknowledged before was delivered
 
@@ -52,6 +52,11 @@ class LogState:
         """Return whether a record of this topic id and leader epoch may not be in the log that was read."""
         last_epoch = self.last_epochs.get(partition, -1)  # epochs never decrease within a log
         return is_other_topic(self.topic_id, topic_id) or 0 <= last_epoch < leader_epoch
+
+    def is_confirmed(self, partition: TopicPartition, topic_id: UUID | None, leader_epoch: int) -> bool:
+        """Return whether a leader of this epoch, or of a later one, has the records that were read of this topic."""
+        confirmed_epoch = self.confirmed_epochs.get(partition, -1)  # no leader can confirm what is unknown
+        return is_other_topic(self.topic_id, topic_id) or not 0 <= confirmed_epoch < leader_epoch
 
     def suspected_truncation(self, partition: TopicPartition, offset: int, now: float) -> SuspectedTruncation | None:
         """Return what a record shows that was sent in this state, and written at an offset."""
@@ -90,3 +95,7 @@ class LogState:
             is_reloading=self.is_reloading or reloads,
             current_as_of=None,
         )
+
+
+def all_reached(offsets: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]) -> bool:
+    return all(positions.get(partition, 0) >= offset for partition, offset in offsets.items())

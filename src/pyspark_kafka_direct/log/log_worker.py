@@ -408,7 +408,7 @@ class LogWorker:
                 self._callbacks.view.end_reload()
         if ends_reached:
             self.state = self.state.at_ends(self._ends_requested_at)
-        self.pending_reads.complete_reached(self.positions)
+        self.pending_reads.complete_reached(self.state)
 
     def _poll(self) -> None:
         assert self._consumer is not None
@@ -428,11 +428,21 @@ class LogWorker:
                 self._begin_reload(callback_error)
                 raise callback_error
         finally:  # after an error, the positions are those of the rows that were delivered
-            if self._consumer is not None and (positions := dict(self._consumer.positions)) != self.positions:
-                self.state = replace(self.state, positions=positions, last_epochs=dict(self._consumer.last_epochs))
-                self._progress_at = self._system.monotonic()
+            if self._consumer is not None:
+                self._note_positions(self._consumer)
         if callback_error is not None:
             self.pending_reads.fail_active(callback_error)
+
+    def _note_positions(self, consumer: PartitionConsumer) -> None:
+        positions = dict(consumer.positions)
+        if positions != self.positions:
+            self._progress_at = self._system.monotonic()
+        self.state = replace(
+            self.state,
+            positions=positions,
+            last_epochs=dict(consumer.last_epochs),
+            confirmed_epochs=dict(consumer.confirmed_epochs),
+        )
 
     def _deliver(self, batches: Sequence[tuple[TopicPartition, pa.RecordBatch]]) -> BaseException | None:
         """Pass rows to the callbacks; return the first error that a callback raised."""

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark_kafka_direct.errors import IllegalLogStateError
+from pyspark_kafka_direct.log.log_state import LogState, all_reached
+from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pyspark_kafka_direct.client.system import System
-    from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 
     Offsets: TypeAlias = Mapping[TopicPartition, int]
     """The next offset to read of each partition."""
@@ -99,6 +101,14 @@ class _ReadToEnd:
 class _ReadPastOffsets:
     future: LogFuture
     offsets: Offsets
+    record: RecordMetadata | None  # whose leader, or a later one, has to confirm what was read
+
+    def is_done(self, state: LogState) -> bool:
+        record = self.record
+        return all_reached(self.offsets, state.positions) and (
+            record is None
+            or state.is_confirmed(TopicPartition(record.topic, record.partition), record.topic_id, record.leader_epoch)
+        )
 
 
 class PendingReads:
@@ -118,10 +128,13 @@ class PendingReads:
             self._drop_abandoned_reads()
             self._queued_reads.append(_ReadToEnd(future, sent_count))
 
-    def add_read_past(self, future: LogFuture, offsets: Offsets) -> None:
-        """Add a read that is done when the position of each partition has reached its offset."""
+    def add_read_past(self, future: LogFuture, offsets: Offsets, record: RecordMetadata | None = None) -> None:
+        """Add a read that is done when the position of each partition has reached its offset.
+
+        If the offsets are those of a record, its leader or a later one has to confirm that they are of the same log.
+        """
         with self._lock:
-            self._reads_past_offsets.append(_ReadPastOffsets(future, dict(offsets)))
+            self._reads_past_offsets.append(_ReadPastOffsets(future, dict(offsets), record))
 
     def remove(self, future: LogFuture) -> None:
         """Remove the read of a caller that no longer waits, if it is still pending."""
@@ -182,17 +195,15 @@ class PendingReads:
     def are_ends_reached(self, positions: Offsets) -> bool:
         return self.ends is not None and all_reached(self.ends, positions)
 
-    def complete_reached(self, positions: Offsets) -> None:
+    def complete_reached(self, state: LogState) -> None:
         """Complete the reads that are done, in the order in which they were added."""
         with self._lock:
             futures: list[LogFuture] = []
-            if self.are_ends_reached(positions):
+            if self.are_ends_reached(state.positions):
                 futures += _futures(self._active_reads)
                 self._active_reads, self.ends = [], None
-            futures += [read.future for read in self._reads_past_offsets if all_reached(read.offsets, positions)]
-            self._reads_past_offsets = [
-                read for read in self._reads_past_offsets if not all_reached(read.offsets, positions)
-            ]
+            futures += [read.future for read in self._reads_past_offsets if read.is_done(state)]
+            self._reads_past_offsets = [read for read in self._reads_past_offsets if not read.is_done(state)]
         self._complete(futures, None)
 
     def fail_waiting_for(self, partition: TopicPartition, error: BaseException) -> None:
@@ -241,7 +252,3 @@ class PendingReads:
 
 def _futures(reads: Iterable[_ReadToEnd]) -> list[LogFuture]:
     return [future for read in reads if (future := read.future) is not None]
-
-
-def all_reached(offsets: Offsets, positions: Offsets) -> bool:
-    return all(positions.get(partition, 0) >= offset for partition, offset in offsets.items())

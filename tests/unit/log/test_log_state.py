@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -29,6 +30,22 @@ def test_a_record_of_another_topic_or_of_a_later_leader_may_be_missing(
 ) -> None:
     assert READ.may_lack(tp(0), topic_id, epoch) is expected
     assert READ.may_lack(tp(1), topic_id, epoch) is (topic_id == UUID(int=2)), "no epoch of it is known"
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "epoch", "expected"),
+    [
+        (UUID(int=1), 6, True),
+        (UUID(int=1), 7, False),
+        (None, 7, False),
+        (UUID(int=2), 7, True),
+    ],
+    ids=["same-leader", "later-leader", "unknown-topic", "other-topic"],
+)
+def test_a_leader_confirms_the_records_of_earlier_ones(topic_id: UUID | None, epoch: int, expected: bool) -> None:
+    confirmed = replace(READ, confirmed_epochs={tp(0): 6, tp(1): -1})
+    assert confirmed.is_confirmed(tp(0), topic_id, epoch) is expected
+    assert confirmed.is_confirmed(tp(1), topic_id, epoch), "no epoch of it is known"
 
 
 def test_a_table_that_is_loaded_again_has_delivered_nothing() -> None:

@@ -7,6 +7,7 @@ from tests.unit.log.log_cluster import tp
 
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import IllegalLogStateError
+from pyspark_kafka_direct.log.log_state import LogState
 from pyspark_kafka_direct.log.pending_reads import LogFuture, PendingReads
 from pyspark_kafka_direct.planning.data_loss import lower_end_offsets
 
@@ -132,7 +133,7 @@ def test_unreached_offsets() -> None:
     pending_reads.activate(0)
     pending_reads.set_ends({tp(0): 4, tp(2): 2})
     assert pending_reads.unreached_offsets({tp(0): 2, tp(1): 1, tp(2): 0}) == {tp(0): 5, tp(2): 2}
-    pending_reads.complete_reached({tp(0): 3, tp(1): 1, tp(2): 2})
+    pending_reads.complete_reached(LogState(positions={tp(0): 3, tp(1): 1, tp(2): 2}))
     assert [each.done() for each in (first, second, third, read)] == [True, False, True, False]
     assert pending_reads.unreached_offsets({tp(0): 4, tp(2): 2}) == {tp(0): 5}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.log.log_cluster import TOPIC, LogCluster, tp
 
-from pyspark_kafka_direct.errors import BrokerTimeoutError, IllegalLogStateError
+from pyspark_kafka_direct.errors import BrokerTimeoutError, IllegalLogStateError, TruncatedError
 from pyspark_kafka_direct.log import RecordMetadata
 
 
@@ -15,11 +15,33 @@ def test_a_log_is_read_to_its_end_for_a_record_that_it_may_lack(cluster: LogClus
     cluster.append(tp(0), 9)
     leader_epoch = cluster.partition(tp(0)).epoch + is_later
     with cluster.log_of() as log:
+        if is_later:
+            cluster.elect(tp(0), 2)
+            cluster.sleep(1)
         requested = cluster.ends_requested()
         log.wait_for(RecordMetadata(TOPIC, 0, 5, 0, cluster.topic_id(TOPIC), leader_epoch), 60)
-        assert cluster.ends_requested() - requested == is_later
+        assert cluster.ends_requested() - requested == 2 * is_later, "the two partitions have different leaders"
         log.wait_for({0: 5}, 60)
-        assert cluster.ends_requested() - requested == is_later, "an offset has no topic id"
+        assert cluster.ends_requested() - requested == 2 * is_later, "an offset has no topic id"
+
+
+def test_a_wait_for_a_record_does_not_end_at_another_one_that_was_read_at_its_offset(cluster: LogCluster) -> None:
+    """The log was truncated, and has grown to its earlier end again before the consumer finds that out."""
+    cluster.append_each(tp(0), 5)
+    with cluster.log_of() as log:
+        cluster.every("Fetch", "stall_request")
+        cluster.break_connections()
+        cluster.truncate(tp(0), 3)
+        cluster.append_each(tp(0), 2)
+        sent = RecordMetadata(TOPIC, 0, 3, 0, cluster.topic_id(TOPIC), cluster.partition(tp(0)).epoch)
+        with pytest.raises(BrokerTimeoutError, match="Offset 3 was not read within 5 s"):
+            log.wait_for(sent, 5)
+        cluster.every("Fetch", None)
+        cluster.break_connections()
+        with pytest.raises(TruncatedError):
+            log.wait_for(sent, 60)
+        log.wait_for(sent, 60)
+    assert cluster.offsets() == [0, 1, 2, 3, 4, 3, 4]
 
 
 @pytest.mark.parametrize(("offsets", "partition", "position"), [({0: 5, 1: 0}, 0, 2), ({0: 1, 1: 5}, 1, 0)])
