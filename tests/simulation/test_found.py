@@ -42,6 +42,9 @@ _PLANS = Path(__file__).parent / "plans"
         # A direct stream found a partition in a batch that no checkpoint has, and committed its records. When the batch
         # was generated again, it lacked them.
         "direct-stream-partition-without-checkpoint",
+        # Two threads requested a batch. One could not plan it, so its generation failed. The other one planned it
+        # in the next generation, whose batch began behind the records.
+        "direct-stream-plan-that-outlives-its-generation",
         # A driver found no partitions, and hung. When they existed, it fenced its successor before it had cores itself.
         "driver-that-fences-before-it-has-cores",
         # Without topic ids a task named a new leader's epoch to the planned leader, which returned lost records.

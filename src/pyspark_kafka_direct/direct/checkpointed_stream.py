@@ -97,11 +97,15 @@ class CheckpointedStream:
             if ranges is None:
                 self.client.commits.send()  # as Spark does: queued offsets are committed when the next batch is planned
                 planned = self.stop_signal.run(lambda: plan_direct_batch(position, self._cluster_view()))
-                ranges = planned.ranges
                 with self._lock:
-                    self._state.add_batch(time_ms, ranges, planned.topic_ids)
-                    if planned.deleted_offset_count:
-                        self._deleted_offset_counts[time_ms] = planned.deleted_offset_count
+                    # If the user calls slice, another thread may plan the batch. If the generation of the batch failed
+                    # before the plan ended, the batch is empty, and a later batch gets the records.
+                    ranges = self._state.find_ranges(time_ms)
+                    if ranges is None:
+                        ranges = planned.ranges
+                        self._state.add_batch(time_ms, ranges, planned.topic_ids)
+                        if planned.deleted_offset_count:
+                            self._deleted_offset_counts[time_ms] = planned.deleted_offset_count
             return ranges
 
     def take_deleted_offset_count(self, time_ms: int) -> int:

@@ -6,7 +6,7 @@ import pickle
 import threading
 from datetime import datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
@@ -23,6 +23,9 @@ from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.offsets import LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.options.settings import PIDGains
 from pyspark_kafka_direct.planning.backpressure import PIDRateEstimator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TIME = datetime.fromtimestamp(1700000000.0)
 NO_RDD: Any = None  # not used
@@ -217,29 +220,53 @@ def test_a_new_stream_knows_its_offsets_and_topics() -> None:
     stream.close()
 
 
-def test_a_job_does_not_wait_for_the_plan_of_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream, _ = registered_stream("concurrent")
+def start_slow_plan(
+    stream: CheckpointedStream, time_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[tuple[OffsetRange, ...]], Callable[[], None]]:
+    """Request a batch in another thread; return its future ranges, and a function that lets its plan end."""
     client: Any = SimpleNamespace(commits=SimpleNamespace(send=lambda: None))
     stream._client = client
-    plan(stream, 1000, 5)
-    stream.begin_generation(2000)
     planning, planned = threading.Event(), threading.Event()
 
     def plan_batch(position: StreamPosition, _: object) -> DirectBatchPlan:
         planning.set()
         assert planned.wait(120)
-        return DirectBatchPlan((OffsetRange("flights", 0, 5, 9),), {})
+        return DirectBatchPlan((OffsetRange("flights", 0, position.offsets[T0], 9),), {})
 
     monkeypatch.setattr(checkpointed_stream, "plan_direct_batch", plan_batch)
     found: list[tuple[OffsetRange, ...]] = []
-    planner = threading.Thread(target=lambda: found.append(stream.batch_ranges(2000)))
-    job = threading.Thread(target=lambda: found.append(stream.batch_ranges(1000)))
+    planner = threading.Thread(target=lambda: found.append(stream.batch_ranges(time_ms)))
     planner.start()
     assert planning.wait(120)
+
+    def end_plan() -> None:
+        planned.set()
+        planner.join(120)
+
+    return found, end_plan
+
+
+def test_a_job_does_not_wait_for_the_plan_of_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, _ = registered_stream("concurrent")
+    plan(stream, 1000, 5)
+    stream.begin_generation(2000)
+    found, end_plan = start_slow_plan(stream, 2000, monkeypatch)
+    job = threading.Thread(target=lambda: found.append(stream.batch_ranges(1000)))
     job.start()
     job.join(120)
     assert [each[0].until_offset for each in found] == [5]
-    planned.set()
-    planner.join(120)
+    end_plan()
     assert [each[0].until_offset for each in found] == [5, 9]
+    stream._client = None
+
+
+def test_a_plan_that_ends_after_its_generation_has_failed_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread requests the batch, for example with ``slice``. No job would read the records of the plan."""
+    stream, _ = registered_stream("outlived")
+    stream.begin_generation(1000)
+    found, end_plan = start_slow_plan(stream, 1000, monkeypatch)
+    stream.begin_generation(2000)
+    end_plan()
+    assert (found, stream.current_offsets) == ([()], {T0: 0})
+    assert stream.batch_ranges(2000) == (OffsetRange("flights", 0, 0, 9),)
     stream._client = None
