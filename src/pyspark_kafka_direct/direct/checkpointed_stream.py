@@ -140,6 +140,8 @@ class CheckpointedStream:
             self.context_binding.forget_generated_rdds(failed)
         with self._lock:
             self._state.roll_back_generation()
+            for time_ms in failed:
+                self._deleted_offset_counts.pop(time_ms, None)
         _log.warning(
             "Spark failed to generate the batch at %d ms, so none of its jobs runs. The next batch starts at the same "
             "offsets",

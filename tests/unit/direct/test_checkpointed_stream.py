@@ -19,7 +19,7 @@ from pyspark_kafka_direct.direct.checkpointed_stream import CheckpointedStream, 
 from pyspark_kafka_direct.direct.direct_stream import BeginGeneration, ComputeKafkaRdd, EndGeneration
 from pyspark_kafka_direct.direct.direct_stream_planner import DirectBatchPlan, StreamPosition
 from pyspark_kafka_direct.direct.rate_controller import PerPartitionConfig, RateController
-from pyspark_kafka_direct.errors import OptionError
+from pyspark_kafka_direct.errors import BrokerTimeoutError, OptionError
 from pyspark_kafka_direct.offsets import LATEST, OffsetRange, TopicPartition
 from pyspark_kafka_direct.options.settings import PIDGains
 from pyspark_kafka_direct.planning.backpressure import PIDRateEstimator
@@ -86,6 +86,8 @@ def test_a_restored_copy_replaces_the_stream_when_spark_generates_its_batch(monk
     copy(TIME, NO_RDD)
     assert find_stream("stopped") is copy._stream
     assert copy._stream.context_binding is binding
+    assert copy._stream._cluster_view()._is_restored, "a new partition does not start at a committed offset"
+    assert not stream._cluster_view()._is_restored
 
 
 def test_a_generation_without_an_end_has_failed_when_the_next_starts(caplog: pytest.LogCaptureFixture) -> None:
@@ -198,6 +200,42 @@ def test_a_batch_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [stream.batch_ranges(1000) for _ in range(2)] == [ranges, ranges]
     assert (plans, sent) == ([StreamPosition({T0: 0}, {})], [True])
     assert [stream.take_deleted_offset_count(1000) for _ in range(2)] == [3, 0]
+    stream._client = None
+
+
+def test_queued_offsets_are_committed_before_a_plan_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, _ = registered_stream("no-plan")
+    sent: list[bool] = []
+    client: Any = SimpleNamespace(commits=SimpleNamespace(send=lambda: sent.append(True)))
+    stream._client = client
+
+    def plan_batch(position: StreamPosition, _: object) -> DirectBatchPlan:
+        raise BrokerTimeoutError(f"no response after {len(sent)} commits")
+
+    monkeypatch.setattr(checkpointed_stream, "plan_direct_batch", plan_batch)
+    for number in (1, 2):
+        stream.begin_generation(number * 1000)
+        with pytest.raises(BrokerTimeoutError, match=f"after {number} commits"):
+            stream.batch_ranges(number * 1000)
+    stream._client = None
+
+
+def test_a_failed_generation_reports_no_deleted_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window that looks back would report fewer records than none for the batch, which Spark rejects."""
+    stream, _ = registered_stream("deleted")
+    client: Any = SimpleNamespace(commits=SimpleNamespace(send=lambda: None))
+    stream._client = client
+
+    def plan_batch(position: StreamPosition, _: object) -> DirectBatchPlan:
+        return DirectBatchPlan((OffsetRange("flights", 0, position.offsets[T0], 9),), {}, deleted_offset_count=3)
+
+    monkeypatch.setattr(checkpointed_stream, "plan_direct_batch", plan_batch)
+    for time_ms in (1000, 2000, 3000):
+        stream.begin_generation(time_ms)
+        stream.batch_ranges(time_ms)  # then another output fails
+    stream.end_generation()
+    assert [stream.batch_ranges(time_ms) for time_ms in (1000, 2000)] == [(), ()]
+    assert [stream.take_deleted_offset_count(time_ms) for time_ms in (1000, 2000, 3000)] == [0, 0, 3]
     stream._client = None
 
 
