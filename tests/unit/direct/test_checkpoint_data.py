@@ -130,6 +130,24 @@ def test_a_generation_that_never_started_is_empty(is_first_requested: bool) -> N
     assert state.find_ranges(3000) is None
 
 
+@pytest.mark.parametrize("order", [(1000, 2000, 3000), (3000, 1000, 2000), (2000, 3000, 1000)])
+def test_the_ranges_of_any_dropped_batch_are_an_error(order: tuple[int, ...]) -> None:
+    """Windows plan batches in another order than that of their times."""
+    state = started_state()
+    for time_ms in (1000, 2000, 3000):
+        state.begin_generation(time_ms)
+        state.end_generation()
+    state.begin_generation(4000)
+    for number, time_ms in enumerate((*order, 4000)):
+        state.add_batch(time_ms, ranges(number, number + 1), TOPIC_IDS)
+    state.end_generation()
+    assert sorted(state.forget_batches(lambda time_ms: time_ms == 4000)) == [1000, 2000, 3000]
+    for each in (state, restored(state)):
+        for time_ms in order:
+            with pytest.raises(InvalidOffsetsError, match="no longer available"):
+                each.find_ranges(time_ms)
+
+
 def test_a_slice_of_the_future_does_not_block_batches() -> None:
     """A thread of the application may slice while Spark generates; earlier batches must not become empty."""
     state = started_state()

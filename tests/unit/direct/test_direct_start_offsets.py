@@ -72,6 +72,9 @@ def test_without_a_start_offset_the_error_names_the_partitions() -> None:
     for group, why in (("g", "the group 'g' has not committed one"), (None, r"there is no group\.id")):
         with pytest.raises(InvalidOffsetsError, match=rf"for t-1: there is no explicit offset, {why}"):
             decide_start_offsets({TP: 12, OTHER: None}, {}, logs, reset="none", group=group)
+    with pytest.raises(InvalidOffsetsError, match="for t-0, t-1: ") as raised:
+        decide_start_offsets({OTHER: None, TP: None}, {}, logs, reset="none", group="g")
+    assert (raised.value.topic, raised.value.partition) == TP, "the first one"
 
 
 def test_each_partition_is_decided_separately() -> None:
@@ -99,6 +102,8 @@ class TestNewPartitions:
             "were read"
         )
         assert decide_new_partition_offsets({TP: 12}, {TP: LOG}, reset="none", group="g") == StartOffsets({TP: 12})
+        both = decide_new_partition_offsets({}, {TP: LOG, OTHER: STABLE}, reset="latest", group=None).warnings
+        assert both == (warning, warning.replace("t-0", "t-1")), "one for each partition"
 
     @pytest.mark.parametrize("offset", [9, 21])
     @pytest.mark.parametrize("reset", ["earliest", "latest"])

@@ -127,6 +127,21 @@ def test_a_failing_decoder_is_reported_with_its_stack_trace() -> None:
     assert pickle.loads(pickle.dumps(failure.value)).__notes__ == failure.value.__notes__
 
 
+def test_the_cause_of_the_error_of_a_decoder_is_reported() -> None:
+    def decoder(data: bytes) -> Any:
+        try:
+            return int(data)
+        except ValueError as error:
+            raise LookupError("no such user") from error
+
+    (record,) = decode(Batch((Rec(b"a"),), 12).encode(), key_decoder=str, value_decoder=decoder)
+    with pytest.raises(RecordError) as failure:
+        _ = record.value
+    (note,) = failure.value.__notes__
+    assert "ValueError: invalid literal for int()" in note
+    assert note.endswith("LookupError: no such user")
+
+
 def test_a_decoded_none_is_kept() -> None:
     calls: list[bytes] = []
     (record,) = decode(Batch((Rec(b"a"),)).encode(), value_decoder=calls.append)

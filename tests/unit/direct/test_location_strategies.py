@@ -76,9 +76,13 @@ def test_an_invalid_mapping_is_rejected(hosts: Any) -> None:
 
 
 def test_the_preferred_hosts_of_each_strategy() -> None:
-    leaders = {PARTITION: PartitionLeader(Node(3, "broker-3", 9092), 0)}
+    other = PARTITION._replace(partition=PARTITION.partition + 1)
+    leaders = {
+        PARTITION: PartitionLeader(Node(3, "broker-3", 9092), 0),
+        other: PartitionLeader(Node(4, "broker-4", 9092), 0),
+    }
     assert preferred_hosts(LocationStrategies.PreferConsistent, leaders) is None
-    assert preferred_hosts(LocationStrategies.PreferBrokers, leaders) == {PARTITION: "broker-3"}
+    assert preferred_hosts(LocationStrategies.PreferBrokers, leaders) == {PARTITION: "broker-3", other: "broker-4"}
     assert preferred_hosts(LocationStrategies.PreferFixed({PARTITION: "host"}), leaders) == {PARTITION: "host"}
     with pytest.raises(OptionError, match="PreferConsistent"):
         preferred_hosts("PreferBrokers", leaders)  # type: ignore[arg-type]

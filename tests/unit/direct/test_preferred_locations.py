@@ -62,6 +62,8 @@ def test_the_same_partition_goes_to_the_same_executor() -> None:
 def test_a_preferred_host_limits_the_choice() -> None:
     chosen = {preferred_location(partition, EXECUTORS, dict.fromkeys(PARTITIONS, "a")) for partition in PARTITIONS}
     assert chosen == {"executor_a_3", "executor_a_4"}
+    longer = [Executor("ab", "5"), *EXECUTORS]
+    assert {preferred_location(each, longer, dict.fromkeys(PARTITIONS, "a")) for each in PARTITIONS} == chosen
 
 
 def test_a_host_without_executors_is_ignored() -> None:

@@ -158,6 +158,28 @@ def test_a_stop_that_fails_sends_commits_and_does_not_limit_planning(cluster: Co
         stream.stop_signal.run(lambda: cluster.sleep(100))
 
 
+def test_after_a_stop_that_fails_another_one_waits_for_commits_again(cluster: CommitCluster) -> None:
+    rejections = [RuntimeError("Cannot stop StreamingContext within listener bus thread.")]
+
+    def reject_once() -> None:
+        if rejections:
+            raise rejections.pop()
+
+    ssc: Any = Context(Context(), reject_once)
+    streams = [Stream(cluster, group) for group in ("shop", "other")]
+    for stream in streams:
+        hook_stop(ssc, stream, do_nothing)
+    cluster.event("pause_broker", broker=0, seconds=20)
+    with pytest.raises(RuntimeError, match="within listener"):
+        ssc.stop()
+    assert all(stream.stop_signal.flush_timed_out is False for stream in streams), "Spark continues"
+    cluster.sleep(60)
+    for stream in streams:
+        stream.commit_queue.add([OffsetRange("t", 0, 5, 9)])
+    ssc.stop()
+    assert cluster.commits[-2:] == [{A: 9}] * 2
+
+
 def test_an_error_after_spark_has_stopped_does_not_cancel_the_stop(cluster: CommitCluster, ssc: Any) -> None:
     """Otherwise the next stop, or the exit of the interpreter, would wait again for commits that timed out."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -34,5 +35,8 @@ def test_a_stream_that_replaced_another_stays_registered() -> None:
     try:
         checkpointed_stream.unregister_stream(old)
         assert checkpointed_stream.find_stream("restored") is new
+        new = None  # the registry holds a stream that runs, although nothing else does
+        gc.collect()
+        new = checkpointed_stream.find_stream("restored")
     finally:
         checkpointed_stream.unregister_stream(new)
