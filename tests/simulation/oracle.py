@@ -268,12 +268,15 @@ class Oracle:
                 truth.deleted_at = now
 
     def appended(self, topic: str, generation: int, index: int, batch: StoredBatch, now: float) -> None:
-        self.truths[topic, generation, index].add_batch(batch, now)
+        truth = self.truths[topic, generation, index]
+        truth.add_batch(batch, now)
+        is_deposed = batch.epoch < truth.epoch()  # the leader, which does not know it yet
         for key, value, timestamp, headers in zip(
             batch.keys, batch.values, batch.timestamps, batch.headers, strict=True
         ):
-            if value is not None and not batch.is_control:
-                self.attributes[topic, index, value] = RecordAttributes(key, timestamp, headers)
+            if value is None or batch.is_control or (is_deposed and (topic, index, value) in self.attributes):
+                continue
+            self.attributes[topic, index, value] = RecordAttributes(key, timestamp, headers)
 
     def high_watermark(self, topic: str, generation: int, index: int, epoch: int, offset: int, now: float) -> None:
         self.truths[topic, generation, index].advance_high_watermark(epoch, offset, now)
