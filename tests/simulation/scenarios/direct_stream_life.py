@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.kafka_params import KafkaParameters
     from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
-STOP_SECONDS = 15.0  # of a stop that is not graceful
+STOP_SECONDS = 15.0  # of a stop that is not graceful, without Spark's wait for checkpoints
 _COLUMNS = ("offset", "value")
 
 
@@ -61,7 +61,9 @@ class Observer:
 
     def started(self, life: DirectStreamLife, stream: int, asked_at: float) -> None: ...
 
-    def planned(self, life: DirectStreamLife, stream: int, time_ms: int, ranges: Sequence[OffsetRange]) -> None: ...
+    def planned(
+        self, life: DirectStreamLife, stream: int, time_ms: int, ranges: Sequence[OffsetRange], asked_at: float
+    ) -> None: ...
 
     def generation_ended(self, life: DirectStreamLife, time_ms: int, *, succeeded: bool) -> None: ...
 
@@ -233,8 +235,9 @@ class DirectStreamLife:
         for stream, called_at in in_flight:
             if (stream, called_at) in self._sync_commits and not stream.stop_signal.flush_timed_out:
                 raise ViolationError(f"a stop does not wait for commitSync, which was called at {called_at:.3f}")
-        if not gracefully and self._world.now - started_at > STOP_SECONDS:
-            raise ViolationError(f"a stop takes {self._world.now - started_at:.1f} s")
+        seconds = self._world.now - started_at - self.spark.checkpoint_wait
+        if not gracefully and seconds > STOP_SECONDS:
+            raise ViolationError(f"a stop takes {seconds:.1f} s, without the wait for checkpoints")
 
     # The graph.
 
@@ -326,11 +329,11 @@ class DirectStreamLife:
     def _get_or_compute(self, stream: int, time_ms: int) -> KafkaRDD:
         rdd = self._generated[stream].get(time_ms)
         if rdd is None:
-            time = datetime.fromtimestamp(time_ms / 1000)
+            time, asked_at = datetime.fromtimestamp(time_ms / 1000), self._world.now
             if self._parameters.get("asks_twice", False):
                 self._ask_for_ranges(stream, time_ms)
             rdd = ComputeKafkaRdd(self.streams[stream].stream_id)(time, None)  # type: ignore[arg-type]
-            self._observer.planned(self, stream, time_ms, rdd.offsetRanges())
+            self._observer.planned(self, stream, time_ms, rdd.offsetRanges(), asked_at)
             self._generated[stream][time_ms] = rdd
         return rdd
 

@@ -295,7 +295,9 @@ class _ApplicationHistory(Observer):
         newest = self._truth.generations[topic]
         return newest if topic_id is None else self._cluster.generations_by_id.get(topic_id, newest)
 
-    def planned(self, life: DirectStreamLife, stream: int, time_ms: int, ranges: Sequence[OffsetRange]) -> None:
+    def planned(
+        self, life: DirectStreamLife, stream: int, time_ms: int, ranges: Sequence[OffsetRange], asked_at: float
+    ) -> None:
         new = self._lineage.plan(stream, time_ms, ranges)
         if new is None:
             return
@@ -309,7 +311,7 @@ class _ApplicationHistory(Observer):
             dict(new),
             {},
             {**self._before[stream], **now},
-            self._world.now,
+            asked_at,
             added=True,
             restored=life.was_restored,
         )

@@ -137,6 +137,7 @@ class StreamingStandIn:
     ) -> None:
         self.listeners: list[Any] = []
         self.last_processed_ms: int | None = None
+        self.checkpoint_wait = 0.0  # how many seconds a stop has waited for checkpoints
         self.zero_ms = 0
         self._driver = driver
         self._world = driver.world
@@ -202,7 +203,9 @@ class StreamingStandIn:
         self._events.close(drop=True)
         self._wait_for("events", _FORCED_SECONDS)
         self._writes.close(drop=False)
+        waits_since = self._world.now
         self._wait_for("writer", _WRITER_SECONDS)
+        self.checkpoint_wait = self._world.now - waits_since
         self._jobs.close(drop=False)
         if not self._wait_for("jobs", _FORCED_SECONDS if gracefully else _JOB_SECONDS):
             self._jobs.close(drop=True)
