@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _REQUEST_TIMEOUT_OPTION = "kafka.request.timeout.ms"
 
-# A connection that was idle for so long is checked before it is used: brokers close idle connections.
-
 # A response that arrives within this share of fetch.max.wait.ms did not wait for records. After several such responses
 # without records, fetches back off. Kafka responds at once while an offset lies between the last stable offset and the
 # high watermark.
