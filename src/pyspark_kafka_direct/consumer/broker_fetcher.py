@@ -33,16 +33,21 @@ class InFlightFetch(NamedTuple):
 
     partition: TopicPartitionState
     offset: int
-    seek_count: int  # of the partition when the request was sent, as the offset
+    seek_count: int  # of the partition when the request was sent, as the offset and the leader epoch
+    leader_epoch: int
     sent_last_epoch: bool  # whether the request contains the last fetched epoch (KIP-320)
     sent_at: float  # monotonic
 
     @property
     def is_stale(self) -> bool:
-        """Whether the response is useless: the position moved, or earlier records are still to be returned."""
+        """Whether the response is useless: the position moved, or earlier records are still to be returned.
+
+        Or metadata have another leader epoch meanwhile: the next fetch has to ask whether its log has what was read.
+        """
         partition = self.partition
         return (
             partition.seek_count != self.seek_count
+            or partition.leader_epoch != self.leader_epoch
             or partition.reader.fetch_offset != self.offset
             or not partition.drained
         )
@@ -116,7 +121,14 @@ class BrokerFetcher:
         ]
         self._sent_at = self._last_activity = now = self._system.monotonic()
         self._in_flight = [
-            InFlightFetch(partition, sent.offset, partition.seek_count, sent.last_fetched_epoch >= 0, now)
+            InFlightFetch(
+                partition,
+                offset=sent.offset,
+                seek_count=partition.seek_count,
+                leader_epoch=partition.leader_epoch,
+                sent_last_epoch=sent.last_fetched_epoch >= 0,
+                sent_at=now,
+            )
             for partition, sent in zip(partitions, requested, strict=True)
         ]
         self._channel.request(requested, Deadline(now + self._request_timeout, _REQUEST_TIMEOUT_OPTION, self._system))

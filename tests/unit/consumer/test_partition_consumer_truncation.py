@@ -96,6 +96,24 @@ def test_a_truncation_is_detected_after_an_earlier_one_and_a_seek(cluster: Consu
         assert poll_until_error(consumer, TruncatedError).truncated_to == 3
 
 
+def test_a_late_response_of_an_earlier_leader_epoch_hides_no_truncation() -> None:
+    """It arrives when its broker leads the partition again, after another one that did not respond."""
+    with ConsumerCluster(1, connection={"metadata_max_age_ms": 2000}) as cluster:
+        cluster.append_each(ONE, 5)
+        with cluster.consumer({ONE: 0}) as consumer:
+            poll_until(consumer, at_end(cluster, consumer))
+            cluster.fault("Fetch", "delay_response", seconds=20)
+            for _ in range(2):  # the response to the second fetch is late
+                cluster.append_each(ONE, 5)
+                consumer.poll(1)
+            cluster.event("pause_broker", broker=1, seconds=1000)
+            for leader in (2, 1):
+                cluster.truncate(ONE, 3, leader=leader)
+                cluster.append_each(ONE, 30)
+                assert consumer.poll(4) == []
+            assert poll_until_error(consumer, TruncatedError).truncated_to == 3
+
+
 def test_truncation_before_the_first_read_is_no_error(cluster: ConsumerCluster) -> None:
     cluster.append(ONE, 5)
     with cluster.consumer({ONE: 3}) as consumer:
