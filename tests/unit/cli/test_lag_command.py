@@ -218,10 +218,12 @@ def test_rates_and_the_screen_of_each_partition(capsys: pytest.CaptureFixture[st
     shown = ["CHECKPOINT", "p", "q", "GROUP", *["g"] * 5, "h,", "p:", "q:", "No"]
     assert [line.split()[0] for line, _ in lines if line] == shown
     assert [line.split()[1] for line, is_red in lines if is_red] == ["t-1", "u-0"]
-    short = [line for line, _ in screen.lines(80, 12)]
-    assert [line.split()[1] for line in short[4:8]] == ["PARTITION", "u-0", "t-0", "more"]
-    drawn = [text.plain for text in _Renderable(screen).__rich_console__(*console_of(80, 15))]
-    assert drawn == [line for line, _ in lines]
+    short = screen.lines(80, 12)
+    assert [line.split()[1] for line, _ in short[4:8]] == ["PARTITION", "u-0", "t-0", "more"]
+    assert [line.split()[1] for line, is_red in short if is_red] == ["u-0"]
+    for height, expected in ((15, lines), (12, short)):
+        drawn = _Renderable(screen).__rich_console__(*console_of(80, height))
+        assert [(text.plain, text.style == "red") for text in drawn] == expected
     _redraw(screen)
     assert len(capsys.readouterr().out.splitlines()) > 10
 

@@ -95,6 +95,24 @@ def test_tables_and_names_are_shortened_to_a_narrow_terminal() -> None:
     assert widest[8] == ["GROUP", "PARTITION", "OFFSET", "END", "LAG", "RATE"]
 
 
+@pytest.mark.parametrize("highlighted", [set(), {0}, {1}, {2}, {3}, {0, 1}, {1, 2}, {0, 3}, {1, 2, 3}, {0, 1, 2, 3}])
+def test_highlighted_rows_stay_highlighted_if_rows_are_reordered_and_cut(highlighted: set[int]) -> None:
+    worst_first = (2, 0, 3, 1)
+    above = LiveTable([{"query_id": "q"}], ("query_id",))
+    table = LiveTable([{"partition": f"t-{n}"} for n in range(4)], ("partition",), frozenset(highlighted), worst_first)
+    expected = {
+        height: [*worst_first[: height - 2], f"{6 - height} more partitions with less lag"] for height in (3, 4)
+    } | {height: [*range(4)] for height in (5, 6, 10)}
+    for height, rows in expected.items():
+        lines = [
+            ("PARTITION", False),
+            *((f"t-{n}", n in highlighted) if isinstance(n, int) else (n, False) for n in rows),
+        ]
+        assert LiveScreen([table], []).lines(80, height) == lines
+        screen = LiveScreen([above, table], ["a note"])
+        assert screen.lines(80, height + 4)[3:] == [*lines, ("a note", False)]
+
+
 def test_each_line_of_a_message_is_wrapped(
     capsys: pytest.CaptureFixture[str], use_terminal: Callable[[], None]
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.unit.cli.simulated_commands import CommandCluster
+from tests.unit.cli.simulated_commands import CommandCluster, Output
 
 from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -60,6 +60,31 @@ def test_the_second_transaction_of_a_partition_is_chosen_by_its_start(cluster: C
     dry = cluster.run("transactions", "abort", "--partition", "t-1", "--start-offset", "5", "--force")
     assert (dry.code, "producer id 8" in dry.text) == (0, True), dry
     assert "producer id 7" in cluster.run("transactions", "abort", "--partition", "t-1", "--force").text
+
+
+@pytest.mark.parametrize("ended", [(), (7,), (8,), (7, 8), (8, 9), (7, 8, 9)])
+def test_a_start_offset_chooses_only_the_transaction_that_begins_there(
+    cluster: CommandCluster, ended: tuple[int, ...]
+) -> None:
+    """Without a start offset, it is the oldest one that is open."""
+    starts = {0: 7, 3: 8, 6: 9}
+    for producer_id in starts.values():
+        cluster.append(U0, 3, producer_id=producer_id)
+    for producer_id in ended:
+        cluster.end_transaction(U0, producer_id, commit=True)
+    open_starts = {start: producer_id for start, producer_id in starts.items() if producer_id not in ended}
+    abort = ("transactions", "abort", "--partition", "u-0", "--force")
+
+    def check(found: Output, producer_id: int | None) -> None:
+        if producer_id is None:
+            assert (found.code, found.text) == (1, ""), found
+            assert "u-0 has no such open transaction" in found.errors
+        else:
+            assert (found.code, f"of producer id {producer_id}, " in found.text) == (0, True), found
+
+    check(cluster.run(*abort), next(iter(open_starts.values()), None))
+    for offset in range(10):
+        check(cluster.run(*abort, "--start-offset", str(offset)), open_starts.get(offset))
 
 
 def test_each_id_is_described(cluster: CommandCluster) -> None:

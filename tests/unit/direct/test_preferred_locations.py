@@ -31,6 +31,29 @@ def test_executor_sorting() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "ip-10-0-0-1.ec2.internal",
+        "Worker-7.Example.COM.",
+        "xn--bcher-kva.example",
+        "spark_worker_1",
+        "10.0.0.1",
+        "[2001:db8::1]",  # Spark puts an IPv6 address in brackets
+    ],
+)
+def test_executors_are_found_on_hosts_of_all_legal_names(host: str) -> None:
+    executors = parse_executors(
+        f"BlockManagerId(3, {host}, 1001, None); BlockManagerId(4-S0, {host}, 1002, Some(/rack-1)); "
+        f"BlockManagerId(5, {host}0, 1003, None)"
+    )
+    assert executors == [Executor(f"{host}0", "5"), Executor(host, "4-S0"), Executor(host, "3")]
+    chosen = {preferred_location(each, executors, {}) for each in PARTITIONS}
+    assert chosen == {f"executor_{host}0_5", f"executor_{host}_4-S0", f"executor_{host}_3"}
+    chosen = {preferred_location(each, executors, dict.fromkeys(PARTITIONS, host)) for each in PARTITIONS}
+    assert chosen == {f"executor_{host}_4-S0", f"executor_{host}_3"}
+
+
 def test_without_executors_there_is_no_preference() -> None:
     assert parse_executors("") == []
     assert preferred_location(PARTITIONS[0], [], {PARTITIONS[0]: "a"}) is None

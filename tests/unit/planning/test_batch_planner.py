@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -25,7 +26,7 @@ from pyspark_kafka_direct.planning.offset_resolution import NO_RECORD
 from pyspark_kafka_direct.planning.pushed_filters import Comparison, PushedFilters, push_filters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tests.unit.planning.planner_cluster import NewCluster, PlannerCluster
 
@@ -326,3 +327,49 @@ def test_a_record_that_arrives_before_the_end_is_requested(
 
     plan = plan_offset_specs(start, end, [T0], fetch_offsets, brokers.settings(), now_ms=100)
     assert [(each.from_offset, each.until_offset) for each in plan.ranges] == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize("lookups_before", range(7))
+@pytest.mark.parametrize(
+    ("start", "end", "filters"),
+    [
+        (at_time(5000, "latest"), AT_LATEST, []),
+        (at_time(5000, "latest"), at_time(7000), []),
+        (at_time(5000, "latest"), at_time(5000), []),
+        (at_time(2000, "latest"), at_time(5000), []),
+        (AT_EARLIEST, at_time(5000), []),
+        (OffsetSpec(others=LastOffsets(2)), at_time(9000), []),
+        (AT_EARLIEST, AT_LATEST, [Comparison("timestamp", ">=", datetime(1970, 1, 1, second=5, tzinfo=UTC))]),
+    ],
+)
+def test_all_or_none_of_the_records_are_planned_that_arrive_between_two_lookups(
+    brokers: PlannerCluster, start: OffsetSpec, end: OffsetSpec, filters: Sequence[Comparison], lookups_before: int
+) -> None:
+    """Nothing is lost, although the first record with a time may lie behind older ones that have arrived, too."""
+    reader, pushed = brokers.reader(), push_filters(filters)
+    has_arrived = False
+
+    def arrive() -> None:
+        nonlocal has_arrived
+        has_arrived = True
+        for tp, times in ((T0, (3500, 4500, 6000, 8000)), (T1, (6000, 3500))):
+            for time in times:
+                brokers.cluster.append(tp, [b"value"], timestamp=time)
+
+    def plan_with_arrival(lookup: int | None = None) -> BatchPlan:
+        numbers = itertools.count()
+
+        def fetch_offsets(requested: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+            if next(numbers) == lookup:
+                arrive()
+            return reader.offsets(requested)
+
+        settings = brokers.settings()
+        return plan_offset_specs(start, end, [T0, T1, T2], fetch_offsets, settings, now_ms=9000, pushed=pushed)
+
+    before = plan_with_arrival()
+    meanwhile = plan_with_arrival(lookups_before)
+    if not has_arrived:
+        arrive()
+    assert meanwhile in (before, plan_with_arrival())
+    assert (meanwhile.warnings, meanwhile.losses) == ((), ())

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark_kafka_direct.options.positions import NoMatchStrategy, Position
+    from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 PARTITIONS = [A0, A1, B0]
@@ -179,6 +180,17 @@ def test_otherwise_no_match_means_the_latest_offset(position: OffsetSpec, side: 
     }
 
 
+@pytest.mark.parametrize("side", ["start", "end"])
+@pytest.mark.parametrize("position", [at_time(50), at_time(50, "latest"), OffsetSpec(others=BeforeNow(5))])
+def test_a_record_at_or_behind_the_requested_end_has_arrived_after_it(position: OffsetSpec, side: RangeSide) -> None:
+    latest = {A0: 10, A1: 20, B0: 30}
+    assert resolve(position, {A0: 9, A1: 20, B0: 31}, latest, side=side) == {
+        A0: ResolvedOffset(9, "timestamp"),
+        A1: ResolvedOffset(20, "latest"),
+        B0: ResolvedOffset(30, "latest"),
+    }
+
+
 def test_the_start_of_an_earlier_run_may_name_partitions_that_are_missing_now() -> None:
     a2 = TopicPartition("a", 2)
     with PlannerCluster(9, 9, 9, topic="a") as brokers:
@@ -194,16 +206,41 @@ def test_the_start_of_an_earlier_run_may_name_partitions_that_are_missing_now() 
 def test_a_stream_does_not_skip_a_record_that_arrives_while_its_start_is_resolved(on_no_match: NoMatchStrategy) -> None:
     with PlannerCluster(3, topic="a") as brokers:
         reader = brokers.reader()
-        fetch_offsets = reader.offsets
-
-        def offsets(requested: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-            if LATEST in requested.values():
-                brokers.cluster.append(A0, [b"value"], timestamp=60)
-                brokers.cluster.append(A0, [b"value"], timestamp=70)
-            return fetch_offsets(requested)
-
-        reader.offsets = offsets  # type: ignore[method-assign]
+        append_at_each_end(brokers, reader, 60, 70)
         assert resolve_start_offsets(at_time(50, on_no_match), [A0], reader) == {A0: 3}
         assert resolve_start_offsets(at_time(90, "latest"), [A0], reader) == {A0: 7}
         # With Trigger.AvailableNow, the record is left for the next run.
         assert resolve_start_offsets(at_time(50), [A0], reader, {A0: 2}) == {A0: 2}
+
+
+@pytest.mark.parametrize("on_no_match", ["error", "latest"])
+@pytest.mark.parametrize("times", [(60,), (40, 60), (40, 45, 60, 40)])
+def test_a_stream_starts_at_its_end_if_records_arrive_after_it_is_requested(
+    times: tuple[int, ...], on_no_match: NoMatchStrategy
+) -> None:
+    """Of these, the first record that is new enough may lie behind older ones."""
+    with PlannerCluster(3, topic="a") as brokers:
+        reader = brokers.reader()
+        append_at_each_end(brokers, reader, *times, is_after=True)
+        assert resolve_start_offsets(at_time(50, on_no_match), [A0], reader) == {A0: 3}
+        assert brokers.log(A0).end == 3 + len(times)
+
+
+def append_at_each_end(brokers: PlannerCluster, reader: KafkaOffsetReader, *times: int, is_after: bool = False) -> None:
+    """Append records with these timestamps before, or just after, each request of ends."""
+    fetch_offsets = reader.offsets
+
+    def append() -> None:
+        for time in times:
+            brokers.cluster.append(A0, [b"value"], timestamp=time)
+
+    def offsets(requested: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        is_end = LATEST in requested.values()
+        if is_end and not is_after:
+            append()
+        found = fetch_offsets(requested)
+        if is_end and is_after:
+            append()
+        return found
+
+    reader.offsets = offsets  # type: ignore[method-assign]
