@@ -19,6 +19,7 @@ from pyspark_kafka_direct.errors import (
     BrokerUnreachableError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 
 def test_one_request_per_leader_contains_all_its_partitions(cluster: ConsumerCluster) -> None:
@@ -210,20 +211,25 @@ def test_older_broker_versions_are_supported(newest: int, topic_ids: bool) -> No
             assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [0, 1], THREE: [0, 1]}
 
 
+def respond_at_once(cluster: ConsumerCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a leader return no records without a wait, as Kafka does below an open transaction."""
+    broker = cluster.cluster.brokers[1]
+    handle = broker.handle
+
+    def handle_at_once(api: str, version: int, request: Any, client_id: str) -> Any:
+        immediate = request._replace(max_wait_ms=0) if api == "Fetch" else request
+        return handle(api, version, immediate, client_id)
+
+    monkeypatch.setattr(broker, "handle", handle_at_once)
+
+
 def test_repeated_immediate_empty_responses_slow_down_the_fetches(
     cluster: ConsumerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kafka responds so while an offset lies beyond the last stable offset."""
     with cluster.consumer({ONE: 0}) as consumer:
         consumer.poll(1)
-        broker = cluster.cluster.brokers[1]
-        handle = broker.handle
-
-        def handle_at_once(api: str, version: int, request: Any, client_id: str) -> Any:
-            immediate = request._replace(max_wait_ms=0) if api == "Fetch" else request
-            return handle(api, version, immediate, client_id)
-
-        monkeypatch.setattr(broker, "handle", handle_at_once)
+        respond_at_once(cluster, monkeypatch)
         fetches = cluster.sent("Fetch")
         assert consumer.poll(60) == []
         assert cluster.sent("Fetch") - fetches < 140
@@ -231,6 +237,32 @@ def test_repeated_immediate_empty_responses_slow_down_the_fetches(
         began = cluster.now
         assert offsets(consumer.poll(60)) == {ONE: [0]}
         assert cluster.now - began < 22, "the poll ends a pause"
+
+
+@pytest.mark.parametrize("is_of_partition", [False, True])
+def test_a_pause_that_ends_before_the_wait_begins_is_not_slept_over(
+    cluster: ConsumerCluster, monkeypatch: pytest.MonkeyPatch, is_of_partition: bool
+) -> None:
+    """That of a partition after an error, and that of a broker after empty responses; the thread is slow."""
+    with cluster.consumer({ONE: 0}) as consumer:
+        consumer.poll(1)
+        manager = consumer._fetcher_manager
+        send_fetches = manager.send_fetches
+
+        def send_fetches_slowly() -> None:
+            send_fetches()
+            if all(fetcher.idle for fetcher in manager._fetchers.values()):
+                cluster.sleep(3)
+
+        monkeypatch.setattr(manager, "send_fetches", send_fetches_slowly)
+        if is_of_partition:
+            cluster.fault("Fetch", "error", code=ErrorCode.KAFKA_STORAGE_ERROR, repeats=3)
+        else:
+            respond_at_once(cluster, monkeypatch)
+        began = cluster.now
+        cluster.after(8, lambda: cluster.append(ONE, 1))
+        assert offsets(consumer.poll(600)) == {ONE: [0]}
+        assert cluster.now - began < 60
 
 
 def test_throttled_fetch_is_repeated(cluster: ConsumerCluster) -> None:

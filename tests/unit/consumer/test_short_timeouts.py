@@ -96,15 +96,16 @@ def test_a_short_poll_timeout_neither_hides_a_loss_nor_fails_a_tolerant_read(
             assert read.seconds < 16
 
 
-@pytest.mark.parametrize("fetch_max_wait_ms", [500, 60_000])
+@pytest.mark.parametrize(("fetch_max_wait_ms", "missing"), [(500, 10), (60_000, 10), (500, 15)])
 @pytest.mark.parametrize(("earliest_local", "seconds"), [(True, 5), (False, 60)])
 def test_an_offset_gap_is_confirmed_after_a_short_poll_timeout(
-    earliest_local: bool, seconds: float, fetch_max_wait_ms: int
+    earliest_local: bool, seconds: float, fetch_max_wait_ms: int, missing: int
 ) -> None:
+    """Also if the gap is longer than the range: another range has the rest."""
     for fail in (False, True):
         with ConsumerCluster(earliest_local=earliest_local) as cluster:
             cluster.append(ONE, 10)
-            cluster.append_gap(ONE, 10)
+            cluster.append_gap(ONE, missing)
             read = short_read(cluster, fetch_max_wait_ms=fetch_max_wait_ms)
             if fail and not earliest_local:
                 with pytest.raises(DataLossError, match=r"records not returned.*for 6\d s"):
@@ -113,6 +114,7 @@ def test_an_offset_gap_is_confirmed_after_a_short_poll_timeout(
                 assert read.run(fail=fail) == list(range(10))
                 assert read.counts.gaps == 10
                 assert read.counts.unproven_gaps == (0 if earliest_local else 10)
+                assert Counter(read.counts.skipped) == ({} if earliest_local else {DataLossCause.UNPROVEN_GAP: 10})
             assert seconds <= read.seconds < seconds * 1.2 + 6
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import logging
 import pickle
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from pyspark_kafka_direct.errors import MalformedPayloadError, RecordTooLargeError
+from pyspark_kafka_direct.errors import MalformedPayloadError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.payload_settings import PayloadSettings, SidePayload
 from pyspark_kafka_direct.payloads.arrow_columns import ERROR_TYPE
@@ -357,15 +360,33 @@ def test_ids_in_headers_of_a_batch_that_is_split(monkeypatch: pytest.MonkeyPatch
     ]
 
 
-def test_a_worker_without_memory_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> NoReturn:
-        raise MemoryError
+OUT_OF_MEMORY = """
+import resource
+from pathlib import Path
+import pyarrow as pa
+from tests.unit.payloads.test_payload_decoder import PayloadDecoder, PayloadSettings, SidePayload, records, rows_of
+struct = pa.struct({"delays": pa.list_(pa.int64())})
+sides = {side: SidePayload(side, "json") for side in ("key", "value")}
+payloads = PayloadDecoder(PayloadSettings(**sides), ("key", "value"), pa.schema({"key": struct, "value": struct}))
+batch = records(payloads, [b'{"delays":[' + b"1," * (6 << 20) + b"1]}"])
+rows_of(payloads, batch.slice(0, 0))  # to load everything
+taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + (8 << 20), resource.RLIM_INFINITY))
+try:
+    rows_of(payloads, batch)
+except Exception as error:
+    print(f"{type(error).__name__}: {error}")
+"""
 
-    settings = PayloadSettings(key=SidePayload("key", "json"), value=SidePayload("value", "json"))
-    payloads = PayloadDecoder(settings, ("key", "value"), pa.schema({"key": STRUCT, "value": STRUCT}))
-    monkeypatch.setattr(payloads._decoders["value"], "decode", fail)
-    with pytest.raises(
-        RecordTooLargeError, match=r"not enough memory to decode keys as JSON and values as JSON\..*spark\.executor"
-    ) as caught:
-        rows_of(payloads, records(payloads, [GOOD]))
-    assert (caught.value.topic, caught.value.partition) == ("flights", 3)
+
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS holds on Linux only")
+def test_a_worker_without_memory_gets_advice() -> None:
+    """With the memory limit of ``spark.executor.pyspark.memory``."""
+    ended = subprocess.run(
+        [sys.executable, "-c", OUT_OF_MEMORY], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert re.match(
+        r"RecordTooLargeError: .*not enough memory to decode keys as JSON and values as JSON\..*spark\.executor",
+        ended.stdout,
+    ), ended
+    assert "[topic flights, partition 3" in ended.stdout
