@@ -85,7 +85,7 @@ class AsyncProducer:
         self._signal: WakeupSignal | None = None  # wakes the background thread; None: it is not running
         self._thread_id: int | None = None  # of the background thread
         self._futures = FutureGroup(self._system, lambda: self.in_callback)
-        self._callbacks: deque[_Callback] = deque()  # of completed records, to be called in this order
+        self._callbacks: deque[tuple[Callable[[], None], _Completion]] = deque()  # in the order of the calls
         self._callback_threads: list[int] = []  # other threads that call them
 
     def send(
@@ -421,7 +421,7 @@ class AsyncProducer:
     def _add_callbacks(self, records: Sequence[PendingRecord], callbacks: Sequence[Callable[[], None]]) -> None:
         """Let ``_run_callbacks`` call the callbacks of completed records, and then count the records as completed."""
         completion = _Completion(records, list(range(len(callbacks) + 1)))
-        self._callbacks.extend([_Callback(each, completion) for each in (*callbacks, _nothing)])
+        self._callbacks.extend([(each, completion) for each in (*callbacks, _nothing)])
 
     def _run_callbacks(self) -> None:
         """Call the callbacks of completed records; if one hangs, another thread calls those after it."""
@@ -505,13 +505,8 @@ class _Completion(NamedTuple):
     uncalled: list[int]  # of n callbacks, from 0 to n - 1; its ``pop`` is atomic
 
 
-class _Callback(NamedTuple):
-    call: Callable[[], None]
-    completion: _Completion
-
-
 def _nothing() -> None:
-    """Do what a record without a callback needs."""
+    """Stand for the callback after the last one, so that records without callbacks are counted, too."""
 
 
 def _end_at_exit(reference: weakref.ref[AsyncProducer]) -> None:

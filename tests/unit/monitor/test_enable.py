@@ -155,7 +155,7 @@ def test_a_driver_without_a_port_is_logged_and_monitored(
 
 
 class ListenerBus:
-    """The listener bus of a JVM, which may be gone."""
+    """The listener bus of a JVM, which may have ended."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
