@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyspark_kafka_direct.client.coordinator_client import CoordinatorClient, raise_for_error_code
+from pyspark_kafka_direct.client.coordinator_client import CoordinatorClient, call_each_broker, raise_for_error_code
 from pyspark_kafka_direct.errors import BrokerError, ProtocolError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.description_messages import LIST_GROUPS
@@ -197,17 +197,13 @@ class ConsumerGroup:
 
 def list_group_ids(cluster: ClusterClient, deadline: Deadline) -> list[str]:
     """Return the ids of the groups of all brokers, without those that the principal may not describe."""
-    cluster.refresh_brokers(deadline=deadline)
-    ids: set[str] = set()
-    for node in cluster.nodes.values():
-        connection = cluster.connect(node, deadline)
-        try:
-            response = connection.call(LIST_GROUPS, {}, deadline)
-        finally:
-            cluster.release(connection)
+
+    def call(connection: Connection, limit: Deadline) -> list[str]:
+        response = connection.call(LIST_GROUPS, {}, limit)
         raise_for_error_code(response.error_code, "listing groups", connection.broker)
-        ids.update(group.group_id for group in response.groups)
-    return sorted(ids)
+        return [group.group_id for group in response.groups]
+
+    return sorted({group_id for ids in call_each_broker(cluster, call, deadline) for group_id in ids})
 
 
 def _check_all_partitions(

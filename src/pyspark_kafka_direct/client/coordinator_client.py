@@ -55,6 +55,16 @@ def raise_for_error_code(code: int, operation: str, broker: str, partition: Topi
     raise error
 
 
+def call_each_broker(
+    cluster: ClusterClient,
+    call: Callable[[Connection, Deadline], _T],  # may raise RetriableCoordinatorError
+    deadline: Deadline,
+) -> list[_T]:
+    """Call every broker of the cluster, such as to list what each one coordinates; retry until the deadline."""
+    cluster.refresh_brokers(deadline=deadline)
+    return [_call_broker(cluster, node, call, deadline) for node in cluster.nodes.values()]
+
+
 class CoordinatorClient:
     """Sends requests to the coordinator of one key; thread-safe."""
 
@@ -128,3 +138,20 @@ class CoordinatorClient:
             response.error_code, f"finding the coordinator of the {self._coordinator_type} {self._key!r}", broker
         )
         return Node(response.node_id, response.host, response.port)
+
+
+def _call_broker(
+    cluster: ClusterClient, node: Node, call: Callable[[Connection, Deadline], _T], deadline: Deadline
+) -> _T:
+    retry = Retry(deadline, None, Backoff.of(cluster.settings))
+    while True:
+        try:
+            connection = cluster.connect(node, deadline)
+            try:
+                return call(connection, deadline)
+            finally:
+                cluster.release(connection)
+        except RetriableCoordinatorError as retriable:  # it may be loading its state
+            retry.wait_or_raise(retriable.error)
+        except TransientBrokerError as error:
+            retry.wait_or_raise(error)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark_kafka_direct.client.coordinator_client import CoordinatorClient, raise_for_error_code
-from pyspark_kafka_direct.client.deadline import Backoff, Retry
+from pyspark_kafka_direct.client.coordinator_client import CoordinatorClient, call_each_broker, raise_for_error_code
 from pyspark_kafka_direct.client.producer_state import ProducerIdAndEpoch
-from pyspark_kafka_direct.errors import ProtocolError, TransientBrokerError
+from pyspark_kafka_direct.errors import ProtocolError
 from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 from pyspark_kafka_direct.protocol.messages import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.client.connection import Connection
     from pyspark_kafka_direct.client.deadline import Deadline
-    from pyspark_kafka_direct.client.metadata import Node
 
 _OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
@@ -66,9 +64,16 @@ def describe_producers_transactions(
 
 def list_transactions(cluster: ClusterClient, deadline: Deadline) -> list[ListedTransaction]:
     """Return the transactions of all coordinators, without those that the principal may not describe."""
-    cluster.refresh_brokers(deadline=deadline)
-    listed = [each for node in cluster.nodes.values() for each in _list_of(cluster, node, deadline)]
-    return sorted(set(listed))
+
+    def call(connection: Connection, limit: Deadline) -> list[ListedTransaction]:
+        response = connection.call(LIST_TRANSACTIONS, {"state_filters": [], "producer_id_filters": []}, limit)
+        raise_for_error_code(response.error_code, "listing transactions", connection.broker)
+        return [
+            ListedTransaction(each.transactional_id, each.producer_id, each.transaction_state)
+            for each in response.transaction_states
+        ]
+
+    return sorted({each for listed in call_each_broker(cluster, call, deadline) for each in listed})
 
 
 def describe_transaction(
@@ -98,28 +103,3 @@ def describe_transaction(
         )
 
     return CoordinatorClient(cluster, "transaction", transactional_id).call(call, deadline=deadline)
-
-
-def _list_of(cluster: ClusterClient, node: Node, deadline: Deadline) -> list[ListedTransaction]:
-    """Return the transactions that one broker coordinates."""
-    retry = Retry(deadline, None, Backoff.of(cluster.settings))
-    while True:
-        try:
-            connection = cluster.connect(node, deadline)
-            try:
-                response = connection.call(
-                    LIST_TRANSACTIONS, {"state_filters": [], "producer_id_filters": []}, deadline
-                )
-            finally:
-                cluster.release(connection)
-            if response.error_code == ErrorCode.NONE:
-                return [
-                    ListedTransaction(each.transactional_id, each.producer_id, each.transaction_state)
-                    for each in response.transaction_states
-                ]
-            error = error_for(response.error_code, "listing transactions", broker=connection.broker)
-            if not error_code_info(response.error_code).retriable:
-                raise error
-            retry.wait_or_raise(error)
-        except TransientBrokerError as error:
-            retry.wait_or_raise(error)

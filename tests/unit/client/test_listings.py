@@ -19,7 +19,13 @@ from pyspark_kafka_direct.client.transaction_listing import (
     describe_transaction,
     list_transactions,
 )
-from pyspark_kafka_direct.errors import AuthorizationError, KafkaDirectError, ProtocolError, TopicNotFoundError
+from pyspark_kafka_direct.errors import (
+    AuthorizationError,
+    BrokerUnreachableError,
+    KafkaDirectError,
+    ProtocolError,
+    TopicNotFoundError,
+)
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.planning.open_transactions import OpenTransaction
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode, error_code_info, error_for
@@ -61,6 +67,27 @@ def test_groups_of_all_brokers_are_listed(cluster: UnitCluster) -> None:
     for name in NAMES:
         ConsumerGroup(client, name).commit({PARTITIONS[0]: 1})
     assert list_group_ids(client, client.deadline()) == NAMES
+
+
+@pytest.mark.parametrize("broker", [1, 2, 3])
+def test_each_broker_has_to_list_its_groups(cluster: UnitCluster, broker: int) -> None:
+    client, codes = cluster.client(), [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    for name in NAMES:
+        ConsumerGroup(client, name).commit({PARTITIONS[0]: 1})
+
+    def fail(node: int, values: dict[str, Any]) -> dict[str, Any]:
+        code = codes.pop() if codes and node == broker else ErrorCode.NONE
+        return {**values, "error_code": code, "groups": [] if code else values["groups"]}
+
+    cluster.change("ListGroups", fail)
+    assert list_group_ids(client, client.deadline()) == NAMES
+    assert codes == []
+    cluster.fault("ListGroups", "lose_response", number=broker - 1)
+    assert list_group_ids(client, client.deadline()) == NAMES
+    codes += [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 1000
+    with pytest.raises(BrokerUnreachableError, match="COORDINATOR_LOAD_IN_PROGRESS while listing groups") as caught:
+        list_group_ids(client, client.deadline(3))
+    assert caught.value.broker == f"broker-{broker}:9092"
 
 
 def test_transactions_of_all_brokers_are_listed_and_described(cluster: UnitCluster) -> None:
@@ -157,6 +184,9 @@ def test_each_broker_has_to_list_its_transactions(cluster: UnitCluster, broker: 
     cluster.change("ListTransactions", fail)
     assert list_transactions(client, client.deadline()) == expected
     assert codes == []
+    cluster.pool.clear()
+    cluster.fault("ListTransactions", "lose_response", number=broker - 1)
+    assert list_transactions(client, client.deadline()) == expected, "a broken connection hides no transactions"
     codes.append(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     with pytest.raises(AuthorizationError) as caught:
         list_transactions(client, client.deadline())
@@ -194,6 +224,7 @@ class Markers:
     def _respond(self) -> dict[str, Any]:
         (*_, request) = self._cluster.received("WriteTxnMarkers")
         assert not any(each.transaction_result for each in request.markers)
+        assert {each.coordinator_epoch for each in request.markers} <= {0, 5}
         written = [
             (marker.producer_id, TopicPartition(topic.name, index))
             for marker in request.markers
@@ -221,7 +252,10 @@ HANGING = {tp: 7 + (tp == PARTITIONS[-1]) for tp in PARTITIONS}
 
 def abort(cluster: UnitCluster) -> None:
     client = cluster.client()
-    transactions = {tp: OpenTransaction(producer_id, 3, 0) for tp, producer_id in HANGING.items()}
+    transactions = {
+        tp: OpenTransaction(producer_id, 3, 0, coordinator_epoch=5 if producer_id == 8 else -1)
+        for tp, producer_id in HANGING.items()
+    }
     call_leaders(
         client, AbortMarkerRequest(), transactions, Retry(client.deadline(), None, Backoff.of(client.settings))
     )
