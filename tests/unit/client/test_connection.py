@@ -10,6 +10,7 @@ import socket
 import struct
 import sys
 import threading
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,41 @@ def test_a_request_without_a_response_is_not_outstanding() -> None:
         assert bytes(fetch(connection)) == b"body"
 
 
+def test_a_request_without_a_response_may_follow_one_that_is_outstanding() -> None:
+    def handle(server_side: ServerConnection) -> None:
+        server_side.respond_to_api_versions()
+        _, _, correlation_id = server_side.request()
+        server_side.frame()
+        server_side.respond(correlation_id, b"body")
+        server_side.keep_open()
+
+    request = {"acks": 0, "timeout_ms": 1, "topic_data": []}
+    with FakeServer(handle) as peer, contextlib.closing(peer.connect()) as connection:
+        connection.send(1, 4, "Fetch", b"body", flexible=False, deadline=Deadline.after(120))
+        connection.submit(PRODUCE, request, Deadline.after(120), expects_response=False)
+        assert not connection.idle
+        assert bytes(connection.receive(Deadline.after(120))) == b"body"
+        assert connection.idle
+
+
+def test_a_request_that_cannot_be_sent_times_out() -> None:
+    """The broker reads nothing, so the buffers of the sockets are full."""
+
+    def handle(server_side: ServerConnection) -> None:
+        server_side.respond_to_api_versions()
+        ended.wait(120)
+
+    ended = threading.Event()
+    settings = replace(SETTINGS, request_timeout_ms=200)
+    with FakeServer(handle) as peer, contextlib.closing(peer.connect(settings)) as connection:
+        try:
+            with pytest.raises(BrokerTimeoutError, match=r"to Fetch in time.*kafka\.request\.timeout\.ms"):
+                connection.send(1, 4, "Fetch", bytes(64 << 20), flexible=False, deadline=Deadline.after(30))
+        finally:
+            ended.set()
+        assert (connection.closed, connection.timed_out) == (True, True)
+
+
 def test_a_connection_of_another_process_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """``test_forks`` has such processes."""
     with FakeServer(echo_frames) as peer, contextlib.closing(peer.connect()) as connection:
@@ -150,7 +186,7 @@ def test_unresponsive_server_times_out_at_the_deadline(cluster: UnitCluster) -> 
     cluster.every("ApiVersions", "stall_response")
     long = {"request_timeout_ms": 3_600_000, "connect_timeout_ms": 3_600_000}
     client, started = cluster.client(**long), cluster.now
-    with pytest.raises(BrokerTimeoutError, match="is probably not a Kafka broker"):
+    with pytest.raises(BrokerTimeoutError, match=r"is probably not a Kafka broker.*kafka\.socket\.connection\.setup"):
         cluster.pool.acquire(client.settings, "broker-1", 9092, client.deadline(7))
     assert cluster.now - started == pytest.approx(7, abs=0.01)
 
@@ -181,10 +217,17 @@ def test_late_response_exceeds_the_timeout(
     assert connection.timed_out
 
 
-def test_throttle_time_extends_request_timeout(cluster: UnitCluster) -> None:
+@pytest.mark.parametrize("is_in_response", [False, True])
+def test_throttle_time_extends_request_timeout(cluster: UnitCluster, is_in_response: bool) -> None:
     connection, deadline = connect(cluster)
-    connection.throttle(2_000)
-    cluster.fault("Metadata", "delay_response", seconds=4.9)
+    if is_in_response:
+        cluster.change("Metadata", lambda _, values: {**values, "throttle_time_ms": 2_000})
+        connection.call(METADATA, {"topics": []}, deadline)
+        cluster.change("Metadata", None)
+    else:
+        connection.throttle(2_000)
+    # A broker delays its response for the throttle time too.
+    cluster.fault("Metadata", "delay_response", seconds=2.8 if is_in_response else 4.9)
     assert connection.call(METADATA, {"topics": []}, deadline).cluster_id == "simulated-cluster"
     cluster.pool.release(connection)
 
@@ -333,16 +376,22 @@ def test_connection_closed_at_once_suggests_tls_listener() -> None:
         peer.connect()
 
 
-def test_connection_closed_after_api_versions_suggests_login() -> None:
+@pytest.mark.parametrize("responses", [0, 1, 2])
+def test_connection_closed_after_api_versions_suggests_login(responses: int) -> None:
     def handle(server_side: ServerConnection) -> None:
         server_side.respond_to_api_versions()
+        for _ in range(responses):
+            server_side.respond(server_side.request()[2], b"body")
         server_side.request()
         server_side.socket.close()
 
     with FakeServer(handle) as peer:
         connection = peer.connect()
-        with pytest.raises(BrokerUnreachableError, match="requires a login"):
+        for _ in range(responses):
             fetch(connection)
+        with pytest.raises(BrokerUnreachableError, match="broke during Fetch") as caught:
+            fetch(connection)
+        assert ("requires a login" in caught.value.message) is (responses == 0)
         assert connection.closed
         with pytest.raises(BrokerUnreachableError, match="is closed"):
             fetch(connection)

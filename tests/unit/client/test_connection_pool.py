@@ -155,8 +155,11 @@ def test_connections_unused_for_too_long_are_closed(pool: Pool) -> None:
     """The time is in milliseconds; any use of the pool closes them."""
     old, kept = pool.acquire(connections_max_idle_ms=500_000), pool.acquire(connections_max_idle_ms=-1)
     elsewhere = [pool.acquire(broker, connections_max_idle_ms=500_000) for broker in range(2, 6)]
-    pool.release(kept, old, *elsewhere)
-    pool.cluster.sleep(499.9)
+    pool.release(pool.acquire(9, connections_max_idle_ms=0), kept, old, *elsewhere)
+    pool.cluster.sleep(0.1)
+    pool.release(pool.acquire())
+    assert pool.cluster.open_connections == 2 + len(elsewhere) + 1, "without the one that may not be idle"
+    pool.cluster.sleep(499.8)
     pool.release(pool.acquire())
     assert not old.closed
     pool.cluster.sleep(0.2)
@@ -237,12 +240,30 @@ def test_a_cancelled_connect_is_no_failure_of_the_broker(pool: Pool) -> None:
     cancellation.close()
 
 
+def test_a_cancelled_request_is_no_failure_of_the_broker(pool: Pool) -> None:
+    cancellation = Cancellation(pool.cluster.process)
+    cancelled, idle, in_use = pool.acquire(), pool.acquire(), pool.acquire()
+    pool.release(idle)
+    pool.cluster.after(1, cancellation.set)
+    pool.cluster.fault("Metadata", "stall_response")
+    with pytest.raises(BrokerTimeoutError):
+        cancelled.call(METADATA, METADATA_REQUEST, replace(pool.deadline(), cancellation=cancellation))
+    pool.release(cancelled, in_use)
+    assert (cancelled.closed, idle.closed, in_use.closed) == (True, False, False)
+    assert pool.failed_at() == 0.0
+    cancellation.close()
+
+
 def test_request_timeout_closes_idle_connections_of_broker(pool: Pool) -> None:
     slow, mine = pool.acquire(), pool.acquire()
-    pool.release(mine)
+    network = pool.cluster.network
+    network.brokers["broker-1", 9093] = network.brokers["broker-2", 9092]  # another one on the same host
+    neighbour = pool.pool.acquire(pool.settings, "broker-1", 9093, pool.deadline())
+    pool.release(mine, neighbour)
     pool.time_out(slow)
     pool.release(slow)
     assert mine.closed
+    assert not neighbour.closed
     assert pool.failed_at() > 0.0
     started = pool.cluster.now
     fresh = pool.acquire()
@@ -354,8 +375,12 @@ def test_idle_producers_are_limited(pool: Pool) -> None:
 def test_clear_closes_idle_connections(pool: Pool) -> None:
     idle, elsewhere, acquired = pool.acquire(), pool.acquire(2), pool.acquire()
     pool.release(idle, elsewhere)
+    for broker in (3, 4):
+        pool.cluster.connect_fault("refuse_connect")
+        pool.fail(broker)
     producers = pool.pool.idle_producers
     pool.pool.clear()
+    assert [pool.failed_at(broker) for broker in (3, 4)] == [0.0, 0.0]
     assert idle.closed
     assert elsewhere.closed
     assert pool.pool.idle_producers is not producers, "they may be those of a cluster that was replaced"

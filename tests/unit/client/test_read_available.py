@@ -166,6 +166,21 @@ def test_malformed_response_closes_the_connection(pair: ConnectionPair, data: by
     assert pair.connection.closed
 
 
+@pytest.mark.parametrize("size", [0x1503_0300, 0x1603_0110])
+def test_a_later_response_whose_size_looks_like_tls(pair: ConnectionPair, size: int) -> None:
+    """As that of a fetch of 350 MB."""
+    for number, data in ((1, frame(b"one", 1)), (2, struct.pack(">ii", size, 2) + b"the first bytes")):
+        pair.send_request()
+        pair.send(data)
+        pair.wait()
+        if number == 1:
+            pair.read_response()
+            assert bytes(pair.connection.receive(SOON)) == b"one"
+    while pair.connection.received_bytes < len(b"the first bytes"):
+        assert not pair.connection.read_available()
+    assert not pair.connection.closed
+
+
 def test_a_closed_connection(pair: ConnectionPair) -> None:
     pair.send_request()
     pair.connection.close()

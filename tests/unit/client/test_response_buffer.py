@@ -64,6 +64,18 @@ def test_memory_of_a_large_response_is_retained_if_it_is_reserved(reserved: int,
     assert buffer.capacity == capacity
 
 
+def test_a_reservation_ends_with_the_release() -> None:
+    """Another user of the connection reads one large response, and then small ones."""
+    buffer = ResponseBuffer()
+    for reserved in (9 * MIB, 30 * MIB):
+        buffer.reserve(reserved)
+        received(buffer, bytes(9 * MIB))
+        buffer.release()
+        received(buffer, bytes(9 * MIB))
+        received(buffer, b"y")
+        assert buffer.capacity == 4 * MIB
+
+
 def test_a_response_stays_valid_when_its_memory_is_released() -> None:
     buffer = ResponseBuffer()
     large = received(buffer, b"x" * MIB)

@@ -9,6 +9,7 @@ import pytest
 from tests.simulation.unit_cluster import UnitCluster
 
 from pyspark_kafka_direct.client.connection import BrokerIdentity
+from pyspark_kafka_direct.client.producer_ids import request_producer_id
 from pyspark_kafka_direct.errors import BrokerUnreachableError, ProtocolError, TopicNotFoundError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
@@ -70,6 +71,18 @@ def test_a_broker_of_kafka_4_4_gets_no_request_for_another_one() -> None:
         assert [request.values.node_id for request in cluster.requests if request.version == 5] == [1]
 
 
+@pytest.mark.parametrize("broker", [1, 2])
+def test_a_broker_of_another_cluster_gets_no_request_that_any_broker_can_serve(broker: int) -> None:
+    with UnitCluster(TOPICS, brokers=2) as cluster:
+        client = cluster.client()
+        client.topics(TOPICS)
+        cluster.event("reuse_address", broker=broker - 1, seconds=1000)
+        cluster.pool.clear()
+        cluster.pool.rotation = (broker - 1) / 2  # that broker is the first one
+        assert request_producer_id(client, client.deadline()).id == 0
+        assert cluster.sent("InitProducerId") == 1
+
+
 def acquire(cluster: UnitCluster) -> Connection:
     client = cluster.client()
     connection = cluster.pool.acquire(client.settings, "broker-1", 9092, client.deadline())
@@ -86,6 +99,19 @@ def test_a_connection_to_another_cluster_is_closed_at_once() -> None:
         with pytest.raises(BrokerUnreachableError, match="belongs to the cluster other"):
             connection.check_cluster("other")
         assert (connection.closed, connection.is_foreign) == (True, True)
+
+
+@pytest.mark.parametrize("other", [BrokerIdentity("simulated-cluster", 2), BrokerIdentity("another", 1)])
+def test_a_connection_is_verified_again_for_another_identity(other: BrokerIdentity) -> None:
+    """A broker may move to the address of another one, whose idle connections lead to it."""
+    with UnitCluster(TOPICS, brokers=2) as cluster:
+        client = cluster.client()
+        connection = acquire(cluster)
+        connection.expect(BrokerIdentity("simulated-cluster", 1), client.deadline())
+        with pytest.raises(BrokerUnreachableError, match=f"while connecting to broker {other.node_id}") as caught:
+            connection.expect(other, client.deadline())
+        assert not caught.value.connected, "witnesses do not wait for it"
+        assert connection.closed
 
 
 def test_only_one_error_code_requires_a_rebootstrap() -> None:

@@ -182,6 +182,7 @@ class TestRealSystem:
                     one.send(b"x" * 65536)
             other.send(b"x")
             assert SYSTEM.wait_ready([], [one.fileno()], 0) == set(), "it has bytes to read, but cannot be written"
+            assert SYSTEM.wait_ready([one.fileno()], [one.fileno()], 0) == {one.fileno()}
             one.recv(1)
             started = time.monotonic()
             assert SYSTEM.wait_ready([one.fileno()], [one.fileno()], 0.05) == set()
@@ -321,15 +322,29 @@ def test_a_wait_lasts_for_the_remaining_time_only() -> None:
     assert system.waits == (5.0, 3.0, 1.0)
 
 
-def test_a_call_in_a_thread_returns_or_raises() -> None:
+def test_a_condition_that_holds_at_the_end_of_the_wait_is_met() -> None:
+    class Late(FakeTimeSystem):
+        def wait(self, condition: Condition, seconds: float | None) -> bool:
+            found.append(1)  # another thread waits for the lock in order to notify
+            self.now += seconds or 0.0
+            return False
+
+    system, found = Late(), list[int]()
+    condition = system.condition()
+    with condition:
+        assert wait_until(system, condition, lambda: bool(found), 5.0)
+
+
+@pytest.mark.parametrize("error", [KeyError, SystemExit, KeyboardInterrupt])
+def test_a_call_in_a_thread_returns_or_raises(error: type[BaseException]) -> None:
     def fail() -> None:
-        raise KeyError("why")
+        raise error("why")
 
     returned, failed = start_call(SYSTEM, lambda: 5, "returns"), start_call(SYSTEM, fail, "fails")
     for future in (returned, failed):
-        SYSTEM.wait_for_future(future, 120)
+        SYSTEM.wait_for_future(future, 20)
     assert returned.result(0) == 5
-    with pytest.raises(KeyError, match="why"):
+    with pytest.raises(error, match="why"):
         failed.result(0)
 
 
