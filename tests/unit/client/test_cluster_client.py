@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -167,6 +168,16 @@ def test_unreachable_leader_error_names_its_advertised_address(cluster: UnitClus
     assert caught.value.broker == "broker-1:1"
 
 
+def test_only_an_address_that_is_no_bootstrap_server_has_advice_about_it(three: UnitCluster) -> None:
+    client = ClusterClient(replace(three.client().settings, bootstrap_servers=(("broker-2", 9092),)), pool=three.pool)
+    client.refresh_brokers()
+    for number, node in client.nodes.items():
+        three.event("stop_broker", broker=number - 1, seconds=1000)
+        with pytest.raises(BrokerUnreachableError) as caught:
+            client.connect(node, client.deadline(5))
+        assert (f"Broker {number} advertises" in caught.value.message) is (number != 2)
+
+
 @pytest.mark.parametrize(("version", "has_epoch"), [(7, False), (8, False), (9, True), (13, True)])
 def test_leader_epochs_of_old_brokers_are_ignored(version: int, has_epoch: bool) -> None:
     """Before 2.4 they may be outdated; the leader then rejects all requests (KAFKA-9212)."""
@@ -181,11 +192,34 @@ def test_leader_epochs_of_old_brokers_are_ignored(version: int, has_epoch: bool)
 # Metadata.
 
 
-def test_metadata_is_retried_during_leader_election(cluster: UnitCluster) -> None:
-    cluster.event("deny_topic", topic=TOPIC, seconds=1.0, error_code=ErrorCode.LEADER_NOT_AVAILABLE)
+@pytest.mark.parametrize("seconds", [1.0, 20.0])
+def test_metadata_is_retried_during_leader_election(cluster: UnitCluster, seconds: float) -> None:
+    """Once a broker has responded, kafka.socket.connection.setup.timeout.ms no longer limits the time."""
+    started = cluster.now
+    cluster.event("deny_topic", topic=TOPIC, seconds=seconds, error_code=ErrorCode.LEADER_NOT_AVAILABLE)
     assert TOPIC in cluster.client().topics([TOPIC])
     assert cluster.sent("Metadata") > 2
-    assert cluster.now > 1
+    assert seconds < cluster.now - started < seconds + 2
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_errors_of_topics_use_up_retries(cluster: UnitCluster, retries: int) -> None:
+    cluster.event("deny_topic", topic=TOPIC, seconds=1000, error_code=ErrorCode.LEADER_NOT_AVAILABLE)
+    with pytest.raises(BrokerUnreachableError, match="LEADER_NOT_AVAILABLE while fetching metadata"):
+        cluster.client(retries=retries).topics([TOPIC])
+    assert cluster.sent("Metadata") == 1 + retries
+
+
+def test_metadata_has_racks_and_offline_replicas(three: UnitCluster) -> None:
+    def add(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        values["topics"][0]["partitions"][0] |= {"isr_nodes": (1,), "offline_replicas": (3,)}
+        return {**values, "brokers": [{**each, "rack": f"rack-{each['node_id']}"} for each in values["brokers"]]}
+
+    three.change("Metadata", add)
+    client = three.client()
+    partition = client.topics([TOPIC])[TOPIC].partitions[0]
+    assert (partition.replicas, partition.in_sync_replicas, partition.offline_replicas) == ((2, 3, 1), (1,), (3,))
+    assert [node.rack for node in client.nodes.values()] == ["rack-1", "rack-2", "rack-3"]
 
 
 def test_outdated_metadata_is_ignored(three: UnitCluster) -> None:

@@ -143,6 +143,21 @@ def test_response_without_partition_raises(cluster: UnitCluster, api: str) -> No
     assert cluster.open_connections == 0
 
 
+def test_each_committed_offset_has_the_leader_epoch_of_its_partition(cluster: UnitCluster) -> None:
+    for number, tp in enumerate(ALL):
+        for _ in range(3 - number):
+            cluster.elect(tp, 1)
+    client = cluster.client()
+    client.topics({tp.topic for tp in ALL})
+    epochs = {tp: cluster.partition(tp).epoch for tp in ALL}
+    assert len(set(epochs.values())) == 4
+    group = ConsumerGroup(client, "g")
+    group.commit({tp: number for number, tp in enumerate(ALL)})
+    assert group.committed_with_metadata(ALL) == {
+        tp: CommittedOffset(number, leader_epoch=epochs[tp]) for number, tp in enumerate(ALL)
+    }
+
+
 def test_all_committed_offsets_of_a_group_with_metadata(cluster: UnitCluster) -> None:
     transactions, producer = commit(cluster)
     group = ConsumerGroup(cluster.client(), "p.cont")

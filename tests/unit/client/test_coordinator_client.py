@@ -14,6 +14,7 @@ from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerError,
     BrokerUnreachableError,
+    KafkaDirectError,
     TopicNotFoundError,
 )
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -166,6 +167,20 @@ def test_an_unknown_topic_raises_only_if_several_brokers_confirm_it(cluster: Uni
         group.commit({A: 1})
     assert (caught.value.topic, caught.value.partition) == A
     assert cluster.sent("OffsetCommit") == 4
+
+
+@pytest.mark.parametrize("missing", [TopicPartition("t", 1), TopicPartition("u", 7), TopicPartition("v", 0)], ids=str)
+def test_a_missing_partition_is_confirmed_within_the_deadline_of_the_caller(
+    cluster: UnitCluster, missing: TopicPartition
+) -> None:
+    client = cluster.client()
+    group = ConsumerGroup(client, "g")
+    for seconds, expected in ((None, 5), (2, 2)):
+        started = cluster.now
+        with pytest.raises(KafkaDirectError) as caught:
+            group.commit({A: 1, missing: 1}, deadline=None if seconds is None else client.deadline(seconds))
+        assert (caught.value.topic, caught.value.partition) == missing
+        assert expected - 1 <= cluster.now - started < expected + 2
 
 
 @pytest.mark.parametrize(("settings", "seconds"), [({}, 12), ({"default_api_timeout_ms": 1000}, 1)])

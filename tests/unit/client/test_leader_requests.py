@@ -104,6 +104,17 @@ def test_dead_leader_does_not_delay_the_others(cluster: UnitCluster) -> None:
     assert requests(cluster) == [(2, [1]), (2, [0])]
 
 
+@pytest.mark.parametrize("broker", [1, 2])
+def test_a_leader_that_does_not_respond_takes_no_time_from_the_others(cluster: UnitCluster, broker: int) -> None:
+    client, partitions = cluster.client(), [A, B] if broker == 1 else [B, A]
+    latest(client, *partitions)
+    before = len(requests(cluster))
+    cluster.event("pause_broker", broker=broker - 1, seconds=5)
+    assert sorted(latest(client, *partitions)) == [(A, 1), (B, 2)]
+    answered = [each for each in requests(cluster)[before:] if each[0] != broker]
+    assert answered == [(3 - broker, [2 - broker])], "its only request"
+
+
 @pytest.mark.parametrize("fault", ["lose_request", "lose_response", "stall_response"])
 def test_lost_connections_are_retried(cluster: UnitCluster, fault: str) -> None:
     cluster.fault("ListOffsets", fault, repeats=2)
@@ -149,10 +160,17 @@ def test_deadline_ends_the_retries(cluster: UnitCluster) -> None:
     [
         ({A: LATEST, C: LATEST}, 9, [1, 2, 4]),
         ({A: 1}, 9, [10, 10, 10]),
+        ({A: 0}, 9, [10, 10, 10]),
         ({A: LATEST, C: 1}, 9, [10, 10, 10]),
         ({A: LATEST}, 2, [1, 2, 10]),
     ],
-    ids=["the first timeouts are short", "except for timestamps", "also of one partition", "and for the last try"],
+    ids=[
+        "the first timeouts are short",
+        "except for timestamps",
+        "and for the first time",
+        "also of one partition",
+        "and for the last try",
+    ],
 )
 def test_timeouts_of_leader_requests(
     cluster: UnitCluster, positions: dict[TopicPartition, int], retries: int, timeouts: list[float]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -60,6 +61,25 @@ def test_each_partition_has_the_leader_of_the_highest_epoch(
     snapshot = received(response, since=None if known is None else received(known))
     partitions = snapshot.topics(["flights"])["flights"].partitions
     assert [partition.leader_epoch for partition in partitions.values()] == expected
+
+
+@pytest.mark.parametrize("epoch", [-1, 0, 4])
+def test_of_one_epoch_the_latest_response_counts(epoch: int) -> None:
+    """A leader may have been unknown, and replicas move, without another epoch."""
+    first, second = topic(epoch, epoch), topic(epoch, epoch)
+    first.partitions[1] = replace(first.partitions[1], leader=None, replicas=(1, 2, 3))
+    second.partitions[0] = replace(second.partitions[0], leader=None, offline_replicas=(2,))
+    assert received(second, since=received(first)).topics(["flights"]) == {"flights": second}
+
+
+def test_the_brokers_are_those_of_the_last_response() -> None:
+    moved, added = Node(1, "b9", 9092), Node(3, "b3", 9092, rack="r")
+    snapshot = received(topic(1))
+    for nodes in ({1: NODE, 2: Node(2, "b2", 9092)}, {1: moved, 3: added}, {}):
+        snapshot = snapshot.updated(ClusterMetadata(nodes, {}, {}, "cluster"), (), EpochFloors(), 1.0)
+        assert snapshot.nodes == nodes
+    assert snapshot.topics(["flights"]) == {"flights": topic(1)}
+    assert snapshot.leaders([TopicPartition("flights", 0)]) == {}
 
 
 def test_a_deposed_leader_is_none() -> None:

@@ -72,6 +72,19 @@ def test_an_unresponsive_replica_counts_until_the_request_timeout() -> None:
         assert ask(client, witnesses, topic_id) == ({1, 2, 3}, True)
 
 
+@pytest.mark.parametrize("responding", [1, 2, 3])
+def test_unresponsive_replicas_delay_a_response_by_a_tenth_of_the_request_timeout(responding: int) -> None:
+    with cluster_of() as cluster:
+        client, topic_id = cluster.client(), cluster.topic_id(TOPIC)
+        client.topics([TOPIC])
+        witnesses = client.replica_witnesses()
+        assert ask(client, witnesses, topic_id) == ({1, 2, 3}, True)
+        pause(cluster, *({1, 2, 3} - {responding}))
+        started = cluster.now
+        assert ask(client, witnesses, topic_id, 60) == ({responding}, False)
+        assert 2.9 < cluster.now - started < 3.2
+
+
 def test_an_unreachable_replica_does_not_count() -> None:
     with cluster_of() as cluster:
         client = cluster.client()

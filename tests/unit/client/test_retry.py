@@ -139,6 +139,26 @@ def test_the_error_names_the_duration_and_the_option_that_limits_it() -> None:
     assert own.setting == "my.timeout"
 
 
+@pytest.mark.parametrize("evidence", [[5.0], [20.0, 5.0], [5.0, 20.0, 5.0]], ids=str)
+@pytest.mark.parametrize("pause", [0.0, 1.0, 100.0])
+@pytest.mark.parametrize("user_seconds", [0.5, 1000.0])
+def test_evidence_of_a_loss_extends_a_retry_once(evidence: list[float], pause: float, user_seconds: float) -> None:
+    """It uses up no retries before the confirmation is over, and does not start the confirmation again."""
+    system, remaining = FakeTimeSystem(), list(evidence)
+    retry = Retry(
+        Deadline.after(user_seconds, system=system),
+        2,
+        Backoff(pause, pause),
+        confirmation_seconds=lambda _: remaining.pop(0) if len(remaining) > 1 else remaining[0],
+    )
+    with pytest.raises(BrokerUnreachableError) as caught:
+        _retry_until_it_fails(retry)
+    elapsed = system.now - 1000.0
+    assert max(evidence) + 3 <= elapsed <= max(evidence) + 10, "and the time for requests"
+    assert "The brokers had %g s to confirm or refute a data loss" % (max(evidence) + 5) in caught.value.__notes__[-1]
+    assert len(system.slept) < 500
+
+
 def test_a_long_retry_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     retry = Retry(Deadline.after(60, system=FakeTimeSystem()), None, Backoff(1.0, 1.0))
     for _ in range(5):
@@ -154,5 +174,5 @@ def test_a_long_retry_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def _retry_until_it_fails(retry: Retry) -> None:
-    while True:
+    for _ in range(1000):
         retry.wait_or_raise(BrokerUnreachableError("nothing listens there", broker="b:1"))

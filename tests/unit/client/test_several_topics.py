@@ -10,7 +10,7 @@ from tests.simulation.unit_cluster import UnitCluster
 from tests.unit.client.witness_cluster import pause, stick
 
 from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
-from pyspark_kafka_direct.errors import AuthorizationError, ProtocolError
+from pyspark_kafka_direct.errors import AuthorizationError, BrokerTimeoutError, ProtocolError, TransientBrokerError
 from pyspark_kafka_direct.offsets import LATEST, TopicPartition
 from pyspark_kafka_direct.planning.data_loss import Presence
 from pyspark_kafka_direct.protocol.error_codes import ErrorCode
@@ -156,6 +156,15 @@ def test_later_epochs_of_all_partitions_are_confirmed(cluster: UnitCluster) -> N
     assert deposed(cluster, client) == list(ALL)
 
 
+def test_epochs_are_not_compared_with_those_of_brokers_before_kafka_2_4() -> None:
+    """Their metadata has no reliable ones, so each committed offset would lead to requests to all replicas."""
+    with UnitCluster(dict.fromkeys(TOPICS, 2), brokers=3, newest_versions={"Metadata": 8}) as cluster:
+        client = cluster.client()
+        client.topics(TOPICS)
+        client.note_later_epochs(dict.fromkeys(ALL, 5), client.deadline())
+        assert cluster.sent("Metadata") == 1
+
+
 @pytest.mark.parametrize("tp", ALL, ids=str)
 def test_the_committed_epoch_of_any_partition_reveals_a_deposed_leader(
     cluster: UnitCluster, tp: TopicPartition
@@ -171,12 +180,71 @@ def test_the_committed_epoch_of_any_partition_reveals_a_deposed_leader(
     assert tp in deposed(cluster, restarted)
 
 
-def test_lost_epochs_of_all_partitions_are_dropped(cluster: UnitCluster) -> None:
-    client, started = cluster.client(), cluster.now
+@pytest.mark.parametrize(("timeout_ms", "seconds"), [(20_000, 10), (1_000, 5)])
+def test_lost_epochs_of_all_partitions_are_dropped(cluster: UnitCluster, timeout_ms: int, seconds: float) -> None:
+    """A timeout that is shorter than the confirmation does not end it."""
+    client, started = cluster.client(default_api_timeout_ms=timeout_ms), cluster.now
     for tp in ALL:
         client.raise_epoch_floor(tp, cluster.topic_id(tp.topic), 9)
     assert ends(client) == [100 + number for number in range(6)]
-    assert 10 <= cluster.now - started < 20
+    assert seconds <= cluster.now - started < 2 * seconds
+
+
+def test_lost_epochs_of_each_partition_are_confirmed_for_long_enough(cluster: UnitCluster) -> None:
+    client, raised, dropped = cluster.client(), [], []
+    for tp in ALL:
+        client.raise_epoch_floor(tp, cluster.topic_id(tp.topic), 9)
+        client.topics(TOPICS)
+        raised.append(cluster.now)
+        cluster.sleep(1)
+    while len(dropped) < len(ALL):
+        client.topics(TOPICS)
+        is_lost = [not client.is_deposed(tp, cluster.topic_id(tp.topic), 8) for tp in ALL]
+        assert is_lost == sorted(is_lost, reverse=True)
+        dropped += [cluster.now] * (sum(is_lost) - len(dropped))
+        cluster.sleep(0.2)
+    assert [after - before for before, after in zip(raised, dropped, strict=True)] == pytest.approx(
+        [10.2] * 6, abs=0.25
+    )
+
+
+@pytest.mark.parametrize("paused", [1, 2, 3])
+def test_lost_epochs_are_not_dropped_while_a_broker_may_have_them(cluster: UnitCluster, paused: int) -> None:
+    client = cluster.client()
+    for tp in ALL:
+        client.raise_epoch_floor(tp, cluster.topic_id(tp.topic), 9)
+    client.topics(TOPICS)
+    pause(cluster, paused, seconds=1000)
+    started, lost = cluster.now, 0
+    while lost == 0:
+        client.topics(TOPICS)
+        lost = sum(not client.is_deposed(tp, cluster.topic_id(tp.topic), 8) for tp in ALL)
+        cluster.sleep(1)
+        assert cluster.now < started + 80
+    assert lost == len(ALL)
+    assert cluster.now - started >= 10 + 30, "request.timeout.ms after the first request to it"
+
+
+@pytest.mark.parametrize("paused", [1, 2, 3])
+def test_a_replica_that_does_not_respond_counts_for_the_topics_of_a_request(cluster: UnitCluster, paused: int) -> None:
+    """Also over several calls, each of which has less time than that."""
+    client = cluster.client()
+    client.topics(TOPICS)
+    pause(cluster, paused, seconds=1000)
+
+    def is_confirmed(*names: str) -> bool:
+        try:
+            client.raise_epoch_floors(names, deadline=client.deadline(2))
+        except TransientBrokerError:
+            return False
+        return True
+
+    started = cluster.now
+    while not is_confirmed("flights", "ships"):
+        assert cluster.now < started + 60
+    assert cluster.now - started >= 30
+    assert is_confirmed("ships", "flights")
+    assert not is_confirmed("trains"), "it was not requested before"
 
 
 class LaggingCluster(UnitCluster):
@@ -310,3 +378,27 @@ def test_the_report_of_each_replica_about_each_topic_has_to_suffice(
     brokers = {name: {each.node_id for each in found} for name, found in reports.items()}
     others = {1, 2, 3} - ({broker} if has_error else set())
     assert brokers == {name: others if name == topic else {1, 2, 3} for name in TOPICS}
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_topic_of_which_all_replicas_report_an_error_is_an_error(cluster: UnitCluster, topic: str) -> None:
+    topic_ids = {name: cluster.topic_id(name) for name in TOPICS}
+    client = cluster.client()
+    client.topics(TOPICS)
+    cluster.event("deny_topic", topic=topic, seconds=1000, error_code=ErrorCode.LEADER_NOT_AVAILABLE)
+    with pytest.raises(TransientBrokerError, match="LEADER_NOT_AVAILABLE while fetching metadata") as caught:
+        client.replica_witnesses().request_reports(topic_ids, ALL, client.deadline(2))
+    assert caught.value.topic == topic
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_error_names_a_topic_about_which_brokers_disagree(cluster: UnitCluster, topic: str) -> None:
+    client, suspects = cluster.client(), {tp: cluster.topic_id(tp.topic) for tp in ALL}
+    client.topics(TOPICS)
+    for stuck, kind in ((1, "recreate_topic"), (2, "delete_topic")):
+        cluster.event(kind, topic=topic)
+        stick(cluster, stuck)
+    with pytest.raises(BrokerTimeoutError, match="brokers do not agree whether the partition exists") as caught:
+        client.confirm_missing(suspects)
+    assert (caught.value.topic, caught.value.partition) == (topic, 0)
+    assert "to confirm or refute a data loss" in caught.value.__notes__[-1]

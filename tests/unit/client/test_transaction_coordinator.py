@@ -266,6 +266,17 @@ def test_only_a_missing_permission_on_the_cluster_has_the_advice_for_idempotent_
             assert ("grant the principal IDEMPOTENT_WRITE" in str(caught.value)) is is_denied
 
 
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_a_response_without_a_producer_id_is_an_error(is_transactional: bool) -> None:
+    with UnitCluster({}) as cluster:
+        cluster.change("InitProducerId", lambda _, values: {**values, "producer_id": -1})
+        client = cluster.client()
+        transactions = TransactionCoordinatorClient(client, "p.sink")
+        with pytest.raises(ProtocolError, match="has no producer id") as caught:
+            transactions.init_transactions(1000) if is_transactional else request_producer_id(client, client.deadline())
+        assert caught.value.broker == "broker-1:9092"
+
+
 # AddPartitionsToTxn.
 
 
