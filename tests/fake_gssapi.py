@@ -98,8 +98,8 @@ class SecurityContext:
 class FakeKdc:
     """Logs in; ``before_login`` may raise an error, and ``logins`` has the store of each login."""
 
-    def __init__(self, lifetime: int = 100) -> None:
-        self.lifetime = lifetime
+    def __init__(self, lifetime: int | None = 100) -> None:
+        self.lifetime = lifetime  # in seconds; None: without end
         self.logins: list[dict[str, str] | None] = []
         self.before_login: Callable[[], object] = lambda: None
         self._caches: set[str] = set()  # in memory, with tickets

@@ -182,6 +182,19 @@ def test_a_profile_that_assumes_a_role_needs_no_region(sts: SecurityTokenService
     assert "/eu-west-1/sts/" in sts.requests[0].headers["Authorization"]
 
 
+@pytest.mark.parametrize("is_in_environment", [False, True])
+def test_the_region_of_a_profile_that_assumes_a_role(
+    sts: SecurityTokenService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_in_environment: bool
+) -> None:
+    region = "" if is_in_environment else "region=ap-south-1\n"
+    (tmp_path / "config").write_text(f"[profile p]\nrole_arn={ROLE.arn}\ncredential_source=Environment\n{region}")
+    if is_in_environment:
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "ap-south-1")
+    token = token_of(AwsTokens("eu-west-1", profile="p"))
+    assert "/eu-west-1/kafka-cluster/" in fields_of(token)["X-Amz-Credential"]
+    assert "/ap-south-1/sts/" in sts.requests[0].headers["Authorization"]
+
+
 def test_a_web_identity(sts: SecurityTokenService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in KEYS:
         monkeypatch.delenv(name)
@@ -332,9 +345,11 @@ def test_a_role_without_credentials_that_assume_it() -> None:
 
 
 def test_a_role_that_may_not_be_assumed(sts: SecurityTokenService) -> None:
-    sts.error = "AccessDenied", "User: arn:aws:iam::1:user/me is not authorized to perform: sts:AssumeRole\n"
+    reason = "User: arn:aws:iam::1:user/me is not authorized to perform: sts:AssumeRole on resource: " + "r" * 300
+    sts.error = "AccessDenied", f"{reason} with an explicit deny\n"
     message = token_error(WITH_ROLE).message
     assert 'AssumeRole for the role arn:aws:iam::123456789012:role/reader with AccessDenied: "User' in message
+    assert "with an explicit deny" in message, "the end has the reason"
     assert "check the trust policy of the role, awsRoleArn and awsRoleExternalId" in message
     assert "\n" not in message
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 BROKER = "flights.servicebus.windows.net:9093"
 LIFETIME = 3600
+CODES = "AADSTS500011, AADSTS700016"
 REJECTED = "rejected"  # a namespace without permission
+REASON = "AADSTS500011: the principal hunter2 was not found; AADSTS700016 in the directory (AADSTS500011)"
 BAD = "bad-"  # a namespace whose token ends with characters in hexadecimal
 
 
@@ -47,7 +49,7 @@ def identities(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpService]:
     def respond(request: Request) -> tuple[int, str]:
         resource = request.form["resource"]
         if REJECTED in resource:
-            return 400, json.dumps({"statusCode": 400, "message": "AADSTS500011: the principal hunter2 was not found"})
+            return 400, json.dumps({"statusCode": 400, "message": REASON})
         expires_on = int(time.time()) + LIFETIME
         token = f"{resource}-{len(service.requests)}"
         if BAD in resource:
@@ -121,7 +123,7 @@ def test_a_token_that_would_change_the_message_is_not_sent(end: str, identities:
 def test_an_identity_without_access(identities: HttpService) -> None:
     error = token_error(f"{REJECTED}.servicebus.windows.net:9093")
     assert isinstance(error, AuthenticationError)
-    assert "Entra ID rejected the credentials for rejected.servicebus.windows.net with AADSTS500011;" in error.message
+    assert f"Entra ID rejected the credentials for rejected.servicebus.windows.net with {CODES};" in error.message
 
 
 def test_missing_credentials(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,6 +200,14 @@ def test_half_written_files_are_not_used(
     after = tls_context(tls, clock)
     assert after is not before
     assert len(warnings()) == 1
+    if half is None:
+        path.unlink()
+    else:
+        replace(path, half)
+    for _ in range(3):
+        assert tls_context(tls, clock) is after
+        clock.now += 11
+    assert len(warnings()) == 2, "each damage has a warning, also the same one again"
 
 
 def test_a_process_without_file_descriptors(
@@ -253,6 +261,20 @@ def test_files_are_loaded_when_they_have_not_changed_for_a_second(tmp_path: Path
     second = tls_context(tls, clock)
     assert second is not first
     assert len(second.get_ca_certs()) == 2
+
+
+def test_a_file_whose_permissions_have_changed_is_loaded_again(files: Files) -> None:
+    """It may not have been readable before."""
+    tls = files.settings(1).security.tls
+    assert tls is not None
+    before = tls_context(tls)
+    for path in (files.ca, files.certificate, files.key):
+        size, modified = path.stat().st_size, path.stat().st_mtime_ns
+        path.chmod(0o640)
+        assert (path.stat().st_size, path.stat().st_mtime_ns) == (size, modified)
+        after = tls_context(tls)
+        assert after is not before
+        before = after
 
 
 def test_a_clock_of_a_file_server_that_is_ahead(tmp_path: Path) -> None:

@@ -40,6 +40,10 @@ def test_pem_text_with_continued_or_escaped_lines(old: str, new: str) -> None:
     [
         (base64.b64encode(CA.pem.encode()).decode(), r"it has PEM text that is encoded in base64; decode it"),
         (CLIENT.key_pem(), r"it has PRIVATE KEY\)"),
+        (
+            CLIENT.key_pem() + CLIENT.key_pem().replace("PRIVATE", "PUBLIC") + CLIENT.key_pem(),
+            r"it has PRIVATE KEY, PUBLIC KEY\)",
+        ),
         (CA.pem.replace("M", "*"), r"it has CERTIFICATE; a block needs base64 up to its END line"),
         (CA.pem[:200], r"it has CERTIFICATE; a block needs base64 up to its END line"),
         ("/etc/ca.pem", r"requires PEM text, not a path"),

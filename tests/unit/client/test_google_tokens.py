@@ -94,7 +94,9 @@ def parts_of(text: str) -> tuple[dict[str, Any], dict[str, Any], str]:
 
 
 @pytest.mark.usefixtures("google")
-def test_a_token_has_the_format_of_the_handler_of_google() -> None:
+@pytest.mark.parametrize("other_account", ["", "other@example.com"])
+def test_a_token_has_the_format_of_the_handler_of_google(monkeypatch: pytest.MonkeyPatch, other_account: str) -> None:
+    monkeypatch.setenv("GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL", other_account)  # for credentials without an account
     token = token_of()
     header, claims, access_token = parts_of(token.value.reveal())
     assert header == {"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}

@@ -68,8 +68,13 @@ def error(kerberos: KerberosSettings, seconds: float = 60.0) -> KafkaDirectError
 # The exchange
 
 
-def test_the_messages_of_a_login(cluster: UnitCluster, kdc: FakeKdc, kerberos: KerberosSettings) -> None:
-    client(cluster, kerberos).refresh_brokers()
+@pytest.mark.parametrize("offered_layers", [1, 3, 7])
+def test_the_messages_of_a_login(
+    cluster: UnitCluster, kdc: FakeKdc, kerberos: KerberosSettings, offered_layers: int
+) -> None:
+    """A broker that also offers layers that sign and encrypt does not require them."""
+    offer = accepted(b"signed:" + bytes([offered_layers, 0, 0x10, 0]))
+    client(cluster, kerberos, LOGIN[0], offer, LOGIN[2]).refresh_brokers()
     assert messages(cluster) == [b"alice@REALM for kafka/broker-1@", b"", b"signed:\x01\0\0\0alice@REALM"]
     (store,) = kdc.logins
     assert store is not None
@@ -208,6 +213,14 @@ def test_tickets_are_renewed_after_a_part_of_their_lifetime(
         assert len(kdc.logins) == logins
     caches = {store["ccache"] for store in kdc.logins if store is not None}
     assert len(caches) == 3, "connections use the old tickets until they are authenticated"
+
+
+def test_tickets_without_an_end_are_not_renewed(cluster: UnitCluster, kdc: FakeKdc, kerberos: KerberosSettings) -> None:
+    kdc.lifetime = None
+    for seconds in (0, 1, 100_000):
+        cluster.sleep(seconds)
+        log_in(cluster, kerberos)
+    assert len(kdc.logins) == 1
 
 
 def test_old_tickets_are_used_until_they_expire_if_a_renewal_fails(

@@ -27,6 +27,7 @@ from pyspark_kafka_direct.options.security_settings import (
     SecuritySettings,
 )
 from pyspark_kafka_direct.options.settings import FetchSettings
+from pyspark_kafka_direct.protocol.messages import METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,6 +114,45 @@ def test_a_session_that_no_longer_ends_is_not_renewed(cluster: UnitCluster) -> N
         client.offsets({TopicPartition("t", 0): LATEST})
         assert len(messages(cluster)) == logins
     assert cluster.network.connect_count == 1
+
+
+def test_a_session_is_renewed_when_no_response_is_outstanding(cluster: UnitCluster) -> None:
+    client = secured(cluster, PLAIN, *[accepted(lifetime_ms=60_000)] * 2)
+    deadline = client.deadline(600)
+    connection = cluster.pool.acquire(client.settings, "broker-1", 9092, deadline)
+    connection.submit(METADATA, {"topics": []}, deadline)
+    cluster.sleep(55)
+    assert connection.reauthentication_due
+    connection.submit(METADATA, {"topics": []}, deadline)
+    for _ in range(2):
+        assert len(messages(cluster)) == 1
+        assert connection.complete(METADATA, deadline).cluster_id == "simulated-cluster"
+    connection.call(METADATA, {"topics": []}, deadline)
+    assert len(messages(cluster)) == 2
+    client.release(connection)
+
+
+def test_a_short_session_is_renewed_after_a_second(cluster: UnitCluster) -> None:
+    """Brokers reject a second login within a second of the first (KIP-368)."""
+    client = secured(cluster, PLAIN, *[accepted(lifetime_ms=1_000)] * 3)
+    found = []
+    for seconds in (0, 0.95, 0.2, 1.0, 0.2):
+        cluster.sleep(seconds)
+        client.refresh_brokers()
+        found.append(len(messages(cluster)))
+    assert found == [1, 1, 2, 2, 3]
+
+
+def test_the_lifetime_of_a_session_begins_with_its_login(cluster: UnitCluster) -> None:
+    """Not with the end of the login, which may be late."""
+    cluster.fault("SaslAuthenticate", "delay_response", seconds=6)
+    client = secured(cluster, PLAIN, *[accepted(lifetime_ms=60_000)] * 2)
+    found = []
+    for seconds in (0, 44, 2):
+        cluster.sleep(seconds)
+        client.refresh_brokers()
+        found.append(len(messages(cluster)))
+    assert found == [1, 1, 2], "at 51 s"
 
 
 def test_a_connection_whose_renewal_is_rejected_is_closed(cluster: UnitCluster) -> None:
@@ -235,6 +275,16 @@ def test_a_mechanism_that_the_listener_does_not_offer(cluster: UnitCluster) -> N
     cluster.change("SaslHandshake", lambda *_: {"error_code": remaining.pop(0), "mechanisms": ["GSSAPI"]})
     for reason in codes.values():
         assert reason in rejection(client)
+
+
+def test_all_mechanisms_of_a_listener_are_named(cluster: UnitCluster) -> None:
+    client = secured(cluster, SCRAM)
+    others = ["SCRAM-SHA-512", "GSSAPI", "PLAIN"]
+    cluster.change("SaslHandshake", lambda *_: {"error_code": 0, "mechanisms": others})
+    assert "does not offer SCRAM-SHA-256; it offers GSSAPI, PLAIN, SCRAM-SHA-512. Set" in rejection(client)
+    others.append("SCRAM-SHA-256")
+    cluster.change("SaslAuthenticate", lambda *_: rejected(58, "no"))
+    assert '(SCRAM-SHA-256): "no"' in rejection(client)
 
 
 def test_a_listener_without_the_mechanism_for_amazon_msk(cluster: UnitCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,14 @@ def test_any_user_and_password(mechanism: str, username: str, password: str) -> 
     scram.verify(broker.finish(scram.final_message(broker.respond(scram.first_message()))))
 
 
+def test_extensions_of_the_broker_are_ignored() -> None:
+    """RFC 5802, 7: optional ones follow the attributes that this client reads."""
+    scram, broker = client(), Broker("sha256", "pencil")
+    broker.respond(scram.first_message())
+    broker.first += ",x=an extension,y=2"
+    scram.verify(broker.finish(scram.final_message(broker.first.encode())) + b",x=another")
+
+
 def test_wrong_password_is_rejected_by_the_broker() -> None:
     scram, broker = client(), Broker("sha256", "another")
     with pytest.raises(ScramError, match="it returned invalid-proof"):

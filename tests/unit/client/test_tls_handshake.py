@@ -419,8 +419,13 @@ OTHER = "TLS failed: "
 def test_what_the_failures_of_a_handshake_mean(reason: str, without_certificate: str, with_certificate: str) -> None:
     error = ssl.SSLError(1, "a failure")
     error.reason = reason
-    chain = {"ssl_keystore_certificate_chain": CLIENT.pem, "ssl_keystore_key": CLIENT.key_pem()}
-    for settings, expected in ((settings_for(1), without_certificate), (settings_for(1, **chain), with_certificate)):
+    certificates = (
+        {"ssl_keystore_certificate_chain": CLIENT.pem, "ssl_keystore_key": CLIENT.key_pem()},
+        {"ssl_certificate_location": "/client.pem", "ssl_key_location": "/client.key"},
+        {"ssl_keystore_location": "/client.p12"},
+    )
+    with_certificates = [(settings_for(1, **each), with_certificate) for each in certificates]
+    for settings, expected in ((settings_for(1), without_certificate), *with_certificates):
         found = explain_tls_failure(error, settings, "broker", "broker:1")
         assert expected in found.message
         assert isinstance(found, BrokerUnreachableError) is ("closed the connection" in found.message)

@@ -13,9 +13,10 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.client.token_endpoint import Endpoint
 
 from pyspark_kafka_direct.client.deadline import Deadline
-from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
+from pyspark_kafka_direct.client.security.oauth_login import renew_token, retrieve_token
 from pyspark_kafka_direct.client.system import RealSystem
-from pyspark_kafka_direct.errors import AuthenticationError
+from pyspark_kafka_direct.errors import AuthenticationError, BrokerTimeoutError
+from pyspark_kafka_direct.options.security_settings import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -132,6 +133,57 @@ def test_a_lifetime_may_be_shorter_than_that_in_the_token(endpoint: Endpoint) ->
     assert token_of(endpoint.settings(), FakeTimeSystem(now=1e9)).expires_at == 1e9 + 60
 
 
+def test_a_rejected_token_is_replaced_once_and_not_at_once(endpoint: Endpoint) -> None:
+    """Several connections report the same one, some of them late."""
+    for number in range(1, 4):
+        endpoint.add_response(200, {"access_token": f"t{number}", "expires_in": HOUR})
+    oauth, system = endpoint.settings(), FakeTimeSystem(now=1e9)
+
+    def used_after(seconds: float, *rejected: str) -> str:
+        system.now += seconds
+        for each in rejected:
+            renew_token(oauth, Secret(each), Deadline.after(120.0, system=system), "broker:9092")
+        return token_of(oauth, system).value.reveal()
+
+    assert [used_after(0), used_after(1, "t1", "t1"), used_after(8), used_after(2)] == ["t1", "t1", "t1", "t2"]
+    assert [used_after(1, "t1"), used_after(60, "t1", "other")] == ["t2", "t2"]
+    assert [used_after(1, "t2"), used_after(100)] == ["t3", "t3"]
+
+
+def test_a_token_that_was_just_requested_is_not_replaced_at_once(endpoint: Endpoint) -> None:
+    for number in range(1, 4):
+        endpoint.add_response(200, {"access_token": f"t{number}", "expires_in": 100})
+    oauth, system = endpoint.settings(), FakeTimeSystem(now=1e9)
+    found = []
+    for seconds, rejected in ((0, "t0"), (85, "t1"), (2, "t2"), (5, "t2"), (4, "t2")):
+        system.now += seconds
+        found.append(token_of(oauth, system).value.reveal())
+        renew_token(oauth, Secret(rejected), Deadline.after(120.0, system=system), "broker:9092")
+    assert [*found, token_of(oauth, system).value.reveal()] == ["t1", "t2", "t2", "t2", "t3", "t3"]
+
+
+@pytest.mark.parametrize("hours", [1.0, 1.5])
+def test_logins_do_not_use_an_expired_token_while_another_one_waits_for_a_refresh(
+    endpoint: Endpoint, hours: float
+) -> None:
+    endpoint.add_response(200, {"access_token": "t1", "expires_in": HOUR})
+    oauth, system = endpoint.settings(), HangingThreads(now=1e9)
+    assert token_of(oauth, system).value.reveal() == "t1"
+    system.now += hours * HOUR
+    system.is_hanging = True
+    with ThreadPoolExecutor(1) as threads:
+        refresh = threads.submit(token_of, oauth, system)
+        assert system.is_waiting.wait(120)
+        try:
+            with pytest.raises(BrokerTimeoutError, match="returned no token in time") as caught:
+                retrieve_token(oauth, Deadline.after(0.2, system=system), "another:9092")
+            assert caught.value.broker == "another:9092"
+        finally:
+            system.is_released.set()
+        with pytest.raises(BrokerTimeoutError):
+            refresh.result(120)
+
+
 def test_logins_use_a_valid_token_while_another_one_waits_for_a_refresh(endpoint: Endpoint) -> None:
     """A login with less time than the refresh takes would fail although its token is valid."""
     endpoint.add_response(200, {"access_token": "t1", "expires_in": HOUR})
@@ -155,9 +207,10 @@ def test_logins_that_wait_for_a_rejected_request_do_not_repeat_it(endpoint: Endp
     endpoint.add_response(401, {"error": "invalid_client"})
     oauth, system = endpoint.settings(), CountedWaits()
 
-    def error(_: int) -> str:
+    def error(number: int) -> str:
         with pytest.raises(AuthenticationError) as caught:
-            retrieve_token(oauth, Deadline.after(120.0, system=system), "broker:9092")
+            retrieve_token(oauth, Deadline.after(120.0, system=system), f"broker-{number}:9092")
+        assert caught.value.broker == f"broker-{number}:9092"
         return caught.value.message
 
     with ThreadPoolExecutor(100) as threads:
