@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import random
 import struct
 import time
 import tracemalloc
@@ -35,7 +36,6 @@ from pyspark_kafka_direct.protocol.primitives import MalformedError, encode_unsi
 from pyspark_kafka_direct.protocol.schema import Versions, message_type
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Iterable
 
 APIS = [
@@ -109,33 +109,40 @@ def test_with_max_version() -> None:
     assert messages.encode_body(older, 4, values) == messages.encode_body(messages.END_TXN, 4, values)
 
 
+@pytest.mark.parametrize(("api", "version"), OF_KAFKA_PYTHON)
+def test_two_messages_of_each_version_equal_kafka_python(api: ApiMessageType, version: int) -> None:
+    for source in (random.Random(version), random.Random()):
+        check_request(api, version, source)
+        check_response(api, version, source)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "version"), OF_KAFKA_PYTHON)
 def test_requests_equal_kafka_python(api: ApiMessageType, version: int) -> None:
-    @EXAMPLES
-    def check(source: random.Random) -> None:
-        request_values = random_values(api.request, version, source)
-        expected = as_kafka_python(kafka_python(api, "Request"), api.request, request_values, version)
-        expected.with_header(correlation_id=77, client_id="me")
-        encoded = messages.encode(api, version, 77, b"me", request_values)
-        assert encoded == bytes(expected.encode(header=True, framed=True))
-
-    check()
+    EXAMPLES(lambda source: check_request(api, version, source))()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "version"), OF_KAFKA_PYTHON)
 def test_responses_of_kafka_python_are_decoded(api: ApiMessageType, version: int) -> None:
-    @EXAMPLES
-    def check(source: random.Random) -> None:
-        response_values = random_values(api.response, version, source)
-        expected = as_kafka_python(kafka_python(api, "Response"), api.response, response_values, version)
-        expected.with_header(correlation_id=77)
-        body = bytes(expected.encode(header=True))[4:]
-        assert plain(messages.decode(api, version, body)) == complete(api.response, response_values)
-        assert response_bytes(api, version, response_values) == body
+    EXAMPLES(lambda source: check_response(api, version, source))()
 
-    check()
+
+def check_request(api: ApiMessageType, version: int, source: random.Random) -> None:
+    request_values = random_values(api.request, version, source)
+    expected = as_kafka_python(kafka_python(api, "Request"), api.request, request_values, version)
+    expected.with_header(correlation_id=77, client_id="me")
+    encoded = messages.encode(api, version, 77, b"me", request_values)
+    assert encoded == bytes(expected.encode(header=True, framed=True))
+
+
+def check_response(api: ApiMessageType, version: int, source: random.Random) -> None:
+    response_values = random_values(api.response, version, source)
+    expected = as_kafka_python(kafka_python(api, "Response"), api.response, response_values, version)
+    expected.with_header(correlation_id=77)
+    body = bytes(expected.encode(header=True))[4:]
+    assert plain(messages.decode(api, version, body)) == complete(api.response, response_values)
+    assert response_bytes(api, version, response_values) == body
 
 
 @pytest.mark.slow
@@ -302,6 +309,24 @@ def test_null_array_is_malformed() -> None:
         messages.decode(messages.METADATA, 13, body[:5] + b"\0" + body[6:])
 
 
+@pytest.mark.parametrize("size", [-2, -(1 << 15)])
+def test_a_negative_size_other_than_that_of_null_is_malformed(size: int) -> None:
+    """Here of a string, a list and records that may be null."""
+    authenticated = struct.pack(">hh", 58, -1) + struct.pack(">i", 0)
+    assert messages.decode(messages.SASL_AUTHENTICATE, 0, authenticated).error_message is None
+    with pytest.raises(MalformedError, match="error_message at byte 4 is null"):
+        messages.decode(messages.SASL_AUTHENTICATE, 0, struct.pack(">hh", 58, size) + struct.pack(">i", 0))
+    fields = struct.pack(">iihqq", 0, 0, 0, 5, 5)
+    for aborted, records in ((-1, -1), (size, -1), (-1, size)):
+        partition = fields + struct.pack(">ii", aborted, records)
+        body = struct.pack(">iih", 0, 1, 1) + b"t" + struct.pack(">i", 1) + partition[4:]
+        if size in (aborted, records):
+            with pytest.raises(MalformedError, match=r"(aborted_transactions|records) at byte \d+ is null"):
+                messages.decode(messages.FETCH, 4, body)
+        else:
+            assert messages.decode(messages.FETCH, 4, body).responses[0].partitions[0].records is None
+
+
 def test_null_array_element_is_malformed() -> None:
     assert messages.decode(messages.SASL_HANDSHAKE, 1, struct.pack(">hih", 0, 1, 0)).mechanisms == ("",)
     with pytest.raises(MalformedError, match="mechanisms at byte 8 is null"):
@@ -338,6 +363,22 @@ def test_known_tagged_field_must_fill_its_size() -> None:
         messages.decode(messages.API_VERSIONS, 3, longer)
 
 
+def test_each_known_tagged_field_is_read_among_unknown_ones() -> None:
+    fields = {
+        "supported_features": [{"name": "a", "min_version": 1, "max_version": 2}],
+        "finalized_features_epoch": 5,
+        "finalized_features": [{"name": "b", "max_version_level": 3, "min_version_level": 1}],
+        "zk_migration_ready": True,
+    }
+    body = response_bytes(messages.API_VERSIONS, 3, fields)
+    prefix = response_bytes(messages.API_VERSIONS, 3, {})[:-1]
+    assert body[: len(prefix) + 1] == prefix + b"\x04"
+    with_unknown = prefix + b"\x06" + body[len(prefix) + 1 :] + b"\x07\x02xy" + b"\x09\x00"
+    for encoded in (body, with_unknown):
+        decoded = plain(messages.decode(messages.API_VERSIONS, 3, encoded))
+        assert {name: decoded[name] for name in fields} == fields
+
+
 def test_defaults_are_not_sent_as_tags() -> None:
     assert response_bytes(messages.API_VERSIONS, 3, {"finalized_features_epoch": -1}).endswith(b"\0")
     plain_bytes = response_bytes(messages.API_VERSIONS, 3, {})
@@ -364,6 +405,10 @@ def test_only_ignorable_fields_are_dropped() -> None:
         messages.encode_body(messages.METADATA, 7, {"include_cluster_authorized_operations": True})
     with pytest.raises(ValueError, match="version 6 has no field require_stable"):
         messages.encode_body(messages.OFFSET_FETCH, 6, {"require_stable": True})
+    defaults = {"transactional_id": "t", "transaction_timeout_ms": 1, "producer_id": -1, "producer_epoch": -1}
+    assert messages.encode_body(messages.INIT_PRODUCER_ID, 2, defaults), "they mean the same as their absence"
+    with pytest.raises(ValueError, match="version 2 has no field producer_id"):
+        messages.encode_body(messages.INIT_PRODUCER_ID, 2, {**defaults, "producer_id": 0})
     # The leader epoch is an additional check, so it is ignorable.
     request_values = {"topics": [{"name": "t", "partitions": [{"current_leader_epoch": 3}]}]}
     assert messages.encode_body(messages.LIST_OFFSETS, 2, request_values)
