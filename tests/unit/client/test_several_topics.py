@@ -191,7 +191,9 @@ def test_lost_epochs_of_all_partitions_are_dropped(cluster: UnitCluster, timeout
 
 
 def test_lost_epochs_of_each_partition_are_confirmed_for_long_enough(cluster: UnitCluster) -> None:
-    client, raised, dropped = cluster.client(), [], []
+    client = cluster.client()
+    raised: list[float] = []
+    dropped: list[float] = []
     for tp in ALL:
         client.raise_epoch_floor(tp, cluster.topic_id(tp.topic), 9)
         client.topics(TOPICS)
