@@ -21,6 +21,7 @@ from tests.unit.client.http_services import HttpService, Request
 
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
+from pyspark_kafka_direct.client.socket_connect import format_address
 from pyspark_kafka_direct.client.system import RealSystem
 from pyspark_kafka_direct.errors import AuthenticationError, KafkaDirectError, OptionError
 from pyspark_kafka_direct.options.security_settings import GoogleTokens, OAuthSettings
@@ -175,6 +176,10 @@ def test_a_wildcard_allows_names_only(host: str, google: HttpService) -> None:
     assert "is no host of Google's Kafka service" in token_error(f"{host}:9092", source).message
     assert google.requests == []
     assert token_of(broker="a_1.b-2.Example.com:9092", source=source)
+    for address in ("::1", "fe80::1%eth0", "10.0.0.1"):
+        broker = format_address(address, 9092)
+        assert token_of(broker=broker, source=GoogleTokens(allowed_hosts=(address,)))
+        assert f"{address!r} is no host of Google's" in token_error(broker, GoogleTokens()).message
 
 
 def test_a_rejection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

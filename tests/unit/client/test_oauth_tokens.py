@@ -90,6 +90,18 @@ def test_provider_object(provider: Callable[[str], OAuthSettings]) -> None:
     assert dict(token.extensions) == {"cluster": "mine", "x": "y", "pool": "p-1"}
 
 
+@pytest.mark.parametrize("extensions", ["None", "{}", "[]"])
+def test_a_provider_without_extensions(provider: Callable[[str], OAuthSettings], extensions: str) -> None:
+    oauth = provider(
+        "class Tokens:\n"
+        "    def token(self): return 'abc', None\n"
+        f"    def extensions(self): return {extensions}\n"
+        "def make(): return Tokens()\n"
+    )
+    token = retrieve_token(replace(oauth, extensions=(("x", "y"),)), Deadline.after(SECONDS), BROKER)
+    assert (token.value, token.expires_at, token.extensions) == (Secret("abc"), None, (("x", "y"),))
+
+
 def module_of(oauth: OAuthSettings) -> Any:
     assert isinstance(oauth.source, ProviderTokens)
     return __import__(oauth.source.name.partition(":")[0])
