@@ -92,6 +92,16 @@ def test_more_replicas_than_brokers_are_an_error(cluster: UnitCluster) -> None:
     assert factors(cluster) == [4]
 
 
+def test_more_replicas_than_brokers_that_are_left_are_an_error(cluster: UnitCluster) -> None:
+    reject(cluster, ErrorCode.INVALID_REPLICATION_FACTOR, 1000)
+    cluster.before("CreateTopics", lambda: stop(cluster, 3))
+    started = cluster.now
+    with pytest.raises(BrokerError, match="creating the topic: a reason") as caught:
+        create_topic(cluster.client(), "new", 1, {}, replicas=3)
+    assert not isinstance(caught.value, TransientBrokerError)
+    assert cluster.now - started < 30
+
+
 @pytest.mark.parametrize("code", [ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT])
 def test_errors_that_may_pass_are_retried(cluster: UnitCluster, code: int) -> None:
     reject(cluster, code, 7)

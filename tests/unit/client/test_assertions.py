@@ -22,6 +22,7 @@ from tests.unit.client.fake_systems import FakeTimeSystem
 from tests.unit.client.token_endpoint import Endpoint
 
 from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.security.assertion import create_assertion
 from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
 from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import AuthenticationError, OptionError
@@ -107,6 +108,19 @@ def test_the_jwt_bearer_grant(endpoint: Endpoint, algorithm: Any) -> None:
     assert (sent["exp"] - sent["iat"], sent["iat"] - sent["nbf"]) == (300, 60)
     again = send(endpoint, JwtBearer(assertion), scope="kafka read")["assertion"]
     assert verified(again, key, algorithm, "https://idp/")["jti"] != sent["jti"]
+
+
+@pytest.mark.parametrize("numbers", [(1, 1 << 255), (1 << 255, 255), (256, 1)])
+def test_the_numbers_of_a_signature_have_a_fixed_size(
+    monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, int]
+) -> None:
+    """One in 128 signatures has a number with fewer bytes."""
+    monkeypatch.setattr(
+        "cryptography.hazmat.primitives.asymmetric.utils.decode_dss_signature", lambda signature: numbers
+    )
+    assertion = create_assertion(SignedAssertion("ES256", key=Secret(pem(KEYS["ES256"]))), SYSTEM)
+    signature = jwt.utils.base64url_decode(assertion.rpartition(".")[2])
+    assert (len(signature), int.from_bytes(signature[:32]), int.from_bytes(signature[32:])) == (64, *numbers)
 
 
 @pytest.mark.parametrize("client_id", [None, "my client"])
@@ -207,7 +221,7 @@ def test_the_current_token_is_used_while_a_file_is_half_written(
         ),
         (SignedAssertion("RS256", key=Secret(pem(KEYS["ES256"]))), "RS256, which needs an RSA key"),
         (SignedAssertion("ES256", key=Secret(pem(ec.generate_private_key(ec.SECP384R1())))), "on the curve P-256"),
-        (SignedAssertion(key_file="/no/such/hunter2"[:8]), "'/no/such' cannot be read on"),
+        (SignedAssertion(key_file="/no/such/hunter2"[:8]), "private.key.file: '/no/such' cannot be read on"),
     ],
 )
 def test_unusable_keys(endpoint: Endpoint, assertion: SignedAssertion, expected: str) -> None:

@@ -193,6 +193,8 @@ def test_the_region_of_a_profile_that_assumes_a_role(
     token = token_of(AwsTokens("eu-west-1", profile="p"))
     assert "/eu-west-1/kafka-cluster/" in fields_of(token)["X-Amz-Credential"]
     assert "/ap-south-1/sts/" in sts.requests[0].headers["Authorization"]
+    sts.error = "AccessDenied", "no"
+    assert "AssumeRole for the AWS profile 'p' with AccessDenied" in token_error(AwsTokens("eu-west-1", "p")).message
 
 
 def test_a_web_identity(sts: SecurityTokenService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

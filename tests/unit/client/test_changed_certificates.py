@@ -208,6 +208,11 @@ def test_half_written_files_are_not_used(
         assert tls_context(tls, clock) is after
         clock.now += 11
     assert len(warnings()) == 2, "each damage has a warning, also the same one again"
+    replace(path, b"\xce\xce\xce\xce")
+    clock.now += 11
+    assert tls_context(tls, clock) is after
+    assert len(warnings()) == 3
+    assert "JCEKS" in warnings()[-1], "another reason"
 
 
 def test_a_process_without_file_descriptors(

@@ -212,14 +212,28 @@ def test_errors_of_topics_use_up_retries(cluster: UnitCluster, retries: int) -> 
 
 def test_metadata_has_racks_and_offline_replicas(three: UnitCluster) -> None:
     def add(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        values["topics"][0]["is_internal"] = True
         values["topics"][0]["partitions"][0] |= {"isr_nodes": (1,), "offline_replicas": (3,)}
         return {**values, "brokers": [{**each, "rack": f"rack-{each['node_id']}"} for each in values["brokers"]]}
 
     three.change("Metadata", add)
     client = three.client()
-    partition = client.topics([TOPIC])[TOPIC].partitions[0]
+    topic = client.topics([TOPIC])[TOPIC]
+    partition = topic.partitions[0]
+    assert topic.internal
     assert (partition.replicas, partition.in_sync_replicas, partition.offline_replicas) == ((2, 3, 1), (1,), (3,))
     assert [node.rack for node in client.nodes.values()] == ["rack-1", "rack-2", "rack-3"]
+
+
+def test_a_broker_may_have_the_id_0(cluster: UnitCluster) -> None:
+    def renumber(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        values["topics"][0]["partitions"][0] |= {"leader_id": 0, "replica_nodes": (0,), "isr_nodes": (0,)}
+        return {**values, "brokers": [{**each, "node_id": 0} for each in values["brokers"]]}
+
+    cluster.change("Metadata", renumber)
+    client = cluster.client()
+    assert (client.leader(PARTITION).id, client.known_replicas([PARTITION])) == (0, {0})
+    assert client.known_leaders([PARTITION])[PARTITION].node.id == 0
 
 
 def test_outdated_metadata_is_ignored(three: UnitCluster) -> None:

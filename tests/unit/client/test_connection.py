@@ -83,7 +83,9 @@ def test_api_versions_request_falls_back_to_the_version_that_the_broker_names(
 def test_too_old_broker_is_rejected_with_its_release() -> None:
     with (
         FakeServer(lambda server_side: server_side.respond_to_api_versions(KAFKA_0_10_1)) as peer,
-        pytest.raises(UnsupportedBrokerError, match=r"appears to be Kafka 0\.10\.1 and lacks Fetch 4") as caught,
+        pytest.raises(
+            UnsupportedBrokerError, match=r"appears to be Kafka 0\.10\.1 and lacks Fetch 4, ListOffsets 2, Metadata 4\."
+        ) as caught,
     ):
         peer.connect()
     assert caught.value.broker == f"127.0.0.1:{peer.port}"
@@ -226,6 +228,7 @@ def test_throttle_time_extends_request_timeout(cluster: UnitCluster, is_in_respo
         cluster.change("Metadata", None)
     else:
         connection.throttle(2_000)
+        connection.throttle(0)  # of another response
     # A broker delays its response for the throttle time too.
     cluster.fault("Metadata", "delay_response", seconds=2.8 if is_in_response else 4.9)
     assert connection.call(METADATA, {"topics": []}, deadline).cluster_id == "simulated-cluster"
@@ -244,7 +247,7 @@ def test_an_error_names_the_oldest_request_without_a_response(cluster: UnitClust
 def test_a_malformed_response_closes_the_connection(cluster: UnitCluster) -> None:
     connection, deadline = connect(cluster)
     cluster.fault("Metadata", "garble_response")
-    with pytest.raises(ProtocolError, match="response to Metadata version 13 is malformed"):
+    with pytest.raises(ProtocolError, match=r"response to Metadata version 13 is malformed: .+\. Check"):
         connection.call(METADATA, {"topics": []}, deadline)
     assert connection.closed
 
@@ -400,9 +403,14 @@ def test_connection_closed_after_api_versions_suggests_login(responses: int) -> 
 def test_connection_refused() -> None:
     with FakeServer(echo_frames) as peer:
         port = peer.port
+        with pytest.raises(BrokerTimeoutError):
+            Connection.open(SETTINGS, "127.0.0.1", port, Deadline.after(0))
     with pytest.raises(BrokerUnreachableError, match=r"Connection refused.*kafka\.bootstrap\.servers") as caught:
         Connection.open(SETTINGS, "127.0.0.1", port, Deadline.after(120))
     assert caught.value.broker == f"127.0.0.1:{port}"
+    with pytest.raises(BrokerUnreachableError) as caught:
+        Connection.open(SETTINGS, "::1", port, Deadline.after(120))
+    assert caught.value.broker == f"[::1]:{port}"
 
 
 def test_unknown_host_name() -> None:

@@ -203,6 +203,14 @@ def test_reconnects_to_failed_broker_back_off(pool: Pool) -> None:
     assert pool.cluster.now - times[-1] < 0.1, "success resets the failures"
 
 
+def test_a_connection_timeout_above_its_maximum_does_not_shrink(pool: Pool) -> None:
+    settings = {"reconnect_backoff_ms": 0, "connect_timeout_ms": 4000, "connect_timeout_max_ms": 1000}
+    pool.cluster.connect_fault("refuse_connect", repeats=3)
+    for _ in range(3):
+        pool.fail(**settings)
+    assert pool.cluster.connect_limits == pytest.approx([4, 4, 4], abs=0.01)
+
+
 def test_backoff_leaves_time_to_connect(pool: Pool) -> None:
     """Otherwise a short deadline ends in the backoff, and the next one too, though the broker is up again."""
     settings = {"reconnect_backoff_ms": 10_000, "reconnect_backoff_max_ms": 10_000}

@@ -178,10 +178,8 @@ def test_all_committed_offsets_of_a_group_with_metadata(cluster: UnitCluster) ->
 
 
 @pytest.mark.parametrize("rejected", ALL, ids=str)
-@pytest.mark.parametrize("in_transaction", [False, True])
-def test_an_error_of_any_partition_is_raised(
-    cluster: UnitCluster, rejected: TopicPartition, in_transaction: bool
-) -> None:
+@pytest.mark.parametrize("api", ["OffsetFetch", "OffsetCommit", "TxnOffsetCommit"])
+def test_an_error_of_any_partition_is_raised(cluster: UnitCluster, rejected: TopicPartition, api: str) -> None:
     def reject(_: int, values: dict[str, Any]) -> dict[str, Any]:
         for topic in values["topics"]:
             for each in topic["partitions"]:
@@ -189,12 +187,16 @@ def test_an_error_of_any_partition_is_raised(
                     each["error_code"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return values
 
-    cluster.change("TxnOffsetCommit" if in_transaction else "OffsetCommit", reject)
     group = ConsumerGroup(cluster.client(), "g")
+    group.commit(dict.fromkeys(ALL, 4))
+    cluster.change(api, reject)
+    calls: dict[str, Callable[[], object]] = {
+        "OffsetFetch": lambda: group.committed(ALL),
+        "OffsetCommit": lambda: group.commit(dict.fromkeys(ALL, 5)),
+        "TxnOffsetCommit": lambda: commit(cluster, dict.fromkeys(ALL, CommittedOffset(5))),
+    }
     with pytest.raises(AuthorizationError) as raised:
-        commit(cluster, dict.fromkeys(ALL, CommittedOffset(5))) if in_transaction else group.commit(
-            dict.fromkeys(ALL, 5)
-        )
+        calls[api]()
     assert (raised.value.topic, raised.value.partition) == rejected
 
 

@@ -189,3 +189,4 @@ def test_what_error_codes_mean(cluster: TokenBrokers, code: ErrorCode, renews: b
     with pytest.raises(error_type, match=message) as caught:
         call()
     assert type(caught.value) is error_type
+    assert caught.value.broker in {f"broker-{number}:9092" for number in cluster.lags}

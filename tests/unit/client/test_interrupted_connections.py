@@ -19,7 +19,7 @@ from tests.unit.client.fake_servers import FakeServer, ServerConnection
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.client.security.keystore import private_file
 from pyspark_kafka_direct.client.security.tls_handshake import wrap_socket
-from pyspark_kafka_direct.errors import BrokerUnreachableError
+from pyspark_kafka_direct.errors import BrokerUnreachableError, TlsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +75,19 @@ def test_a_handshake_that_a_load_balancer_ends_may_be_retried(ending: Ending) ->
         pytest.raises(BrokerUnreachableError, match=r"set kafka\.security\.protocol to PLAINTEXT"),
     ):
         peer.connect(TLS)
+
+
+def test_a_listener_without_tls_is_no_end_that_may_be_retried() -> None:
+    def respond_without_tls(server_side: ServerConnection) -> None:
+        with server_side.socket:
+            if server_side.socket.recv(1, socket.MSG_PEEK) != b"\x16":  # of a TLS handshake
+                server_side.respond_to_api_versions()
+                server_side.keep_open()
+
+    with FakeServer(respond_without_tls) as peer, pytest.raises(TlsError, match="PLAINTEXT or SASL_PLAIN") as caught:
+        peer.connect(TLS)
+    assert "it responds to requests without TLS" in caught.value.message
+    assert caught.value.broker == f"127.0.0.1:{peer.port}"
 
 
 def write_until_failure(connection: Connection, deadline: Deadline) -> None:

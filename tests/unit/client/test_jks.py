@@ -179,6 +179,12 @@ def test_the_names_of_the_type_of_certificates(kind: bytes) -> None:
     assert len(reader.read_jks(jks("pw", entry.replace(b"\0\x05X.509", kind)), "pw").certificates) == 1
 
 
+def test_bytes_after_the_digest_are_ignored() -> None:
+    """As in Java."""
+    data = jks("pw", trusted("ca", CA), trusted("other", OTHER_CA))
+    assert reader.read_jks(data + b"more" * 10, "pw") == reader.read_jks(data, "pw")
+
+
 def test_the_last_of_two_entries_with_one_alias_counts(tmp_path: Path) -> None:
     store = truststore(tmp_path, jks("pw", trusted("a", OTHER_CA), trusted("a", CA)), "pw")
     assert load_ca_certificates(TlsSettings(truststore_location=store["ssl_truststore_location"])) == CA.pem

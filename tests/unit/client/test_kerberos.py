@@ -215,6 +215,31 @@ def test_tickets_are_renewed_after_a_part_of_their_lifetime(
     assert len(caches) == 3, "connections use the old tickets until they are authenticated"
 
 
+def test_several_principals_have_separate_logins(
+    cluster: UnitCluster, kdc: FakeKdc, kerberos: KerberosSettings
+) -> None:
+    for _ in range(3):
+        for principal in ("alice", "bob", "carol"):
+            exchange = start_exchange(
+                replace(kerberos, principal=principal), "broker-1", Deadline.after(60, system=cluster.process), BROKER
+            )
+            assert exchange.principal == f"{principal}@REALM"
+    assert len(kdc.logins) == 3
+
+
+def test_a_rejected_login_uses_the_old_tickets_if_the_kdc_does_not_respond(
+    cluster: UnitCluster, kdc: FakeKdc, kerberos: KerberosSettings
+) -> None:
+    def unreachable() -> None:
+        raise GSSError(KDC_UNREACHABLE, "a reason")
+
+    reader = client(cluster, kerberos, rejected(58, None), *LOGIN)
+    rejection(reader)
+    kdc.before_login = unreachable
+    reader.refresh_brokers()
+    assert len(kdc.logins) == 2
+
+
 def test_tickets_without_an_end_are_not_renewed(cluster: UnitCluster, kdc: FakeKdc, kerberos: KerberosSettings) -> None:
     kdc.lifetime = None
     for seconds in (0, 1, 100_000):

@@ -59,6 +59,7 @@ def test_each_leader_gets_one_request_sent_before_any_wait(cluster: UnitCluster)
         for request in cluster.received("ListOffsets")
         for each in request.topics[0].partitions
     }
+    assert {request.timeout_ms for request in cluster.received("ListOffsets")} == {30_000}, "for a search in logs"
     assert epochs == {tp.partition: cluster.partition(tp).epoch for tp in (A, B, C)}
     assert cluster.sent("Metadata") == 1
 
@@ -93,6 +94,9 @@ def test_missing_leader_raises_after_the_retries(cluster: UnitCluster) -> None:
     cluster.event("lose_leader", topic="t", partition=0, seconds=2.0)
     with pytest.raises(BrokerUnreachableError, match="LEADER_NOT_AVAILABLE while listing offsets") as caught:
         latest(cluster.client(retries=2), A)
+    assert (caught.value.topic, caught.value.partition) == A
+    with pytest.raises(BrokerUnreachableError, match="LEADER_NOT_AVAILABLE while finding its leader") as caught:
+        cluster.client(retries=2).leader(A)
     assert (caught.value.topic, caught.value.partition) == A
 
 

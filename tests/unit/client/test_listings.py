@@ -135,7 +135,7 @@ def test_the_states_in_which_a_transaction_is_open(cluster: UnitCluster, state: 
     found = describe_transaction(client, NAMES[0], client.deadline())
     assert found is not None
     assert (found.state, found.is_open_in(PARTITIONS[-1])) == (state, is_open)
-    assert not found.is_open_in(TopicPartition("other", 0))
+    assert not any(found.is_open_in(tp) for tp in (TopicPartition("other", 0), TopicPartition("t", 7)))
     assert [*describe_producers_transactions(client, [producer_id], client.deadline())] == [producer_id] * is_open
 
 

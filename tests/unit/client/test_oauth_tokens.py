@@ -7,6 +7,7 @@ import contextlib
 import io
 import itertools
 import json
+import ssl
 import sys
 import threading
 import time
@@ -446,18 +447,29 @@ class FailingEndpointSystem(FakeTimeSystem):
 REMOTE = OAuthSettings(EndpointTokens("https://idp.invalid/token", ME))
 
 
-def test_a_failed_connection_to_the_endpoint_is_retried_twice() -> None:
+UNTRUSTED = ssl.SSLCertVerificationError(1, "verify failed")
+UNTRUSTED.verify_message = "self-signed\ncertificate"
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected", "requests"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), r"cannot be reached \(Connection refused\)", 3),
+        (UNTRUSTED, r"has a certificate that cannot be verified \(self-signed\\ncertificate\); ", 1),
+    ],
+)
+def test_a_failed_connection_to_the_endpoint_is_retried_twice(reason: OSError, expected: str, requests: int) -> None:
     class RefusingSystem(FakeTimeSystem):
         requests = 0
 
         def open_url(self, opener: Any, request: Any, seconds: float) -> Any:
             self.requests += 1
-            raise urllib.error.URLError(ConnectionRefusedError(111, "Connection refused"))
+            raise urllib.error.URLError(reason)
 
     system = RefusingSystem()
-    with pytest.raises(AuthenticationError, match=r"cannot be reached \(Connection refused\)"):
+    with pytest.raises(AuthenticationError, match=expected):
         retrieve_token(REMOTE, Deadline.after(SECONDS, system=system), BROKER)
-    assert system.requests == 3
+    assert system.requests == requests
 
 
 def test_endpoint_is_retried_for_seconds() -> None:

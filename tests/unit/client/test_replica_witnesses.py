@@ -85,6 +85,21 @@ def test_unresponsive_replicas_delay_a_response_by_a_tenth_of_the_request_timeou
         assert 2.9 < cluster.now - started < 3.2
 
 
+@pytest.mark.parametrize("failed", [1, 2, 3])
+def test_brokers_that_failed_recently_are_asked_last(failed: int) -> None:
+    with cluster_of(5, replicas=1) as cluster:
+        client = cluster.client()
+        client.topics([TOPIC])
+        pause(cluster, failed)
+        for seconds in (3, 0):
+            started, before = cluster.now, metadata_requests(cluster)
+            found, _ = client.replica_witnesses().request_reports({TOPIC: None}, (), client.deadline(60))
+            assert len(found[TOPIC]) == 3
+            assert failed not in {each.node_id for each in found[TOPIC]}
+            assert seconds <= cluster.now - started < seconds + 0.5
+        assert sum(metadata_requests(cluster, before)) == 3
+
+
 def test_an_unreachable_replica_does_not_count() -> None:
     with cluster_of() as cluster:
         client = cluster.client()

@@ -290,6 +290,14 @@ def test_the_replicas_of_all_partitions_of_topics_are_witnesses(names: list[str]
         assert cluster.deposed(client) == {tp for tp in cluster.moved if tp.topic in names}
 
 
+def test_the_replicas_of_all_partitions_confirm_the_bounds_of_logs() -> None:
+    with LaggingCluster() as cluster:
+        client = cluster.client()
+        client.topics(TOPICS)
+        client.log_bounds(ALL, client.deadline())
+        assert cluster.deposed(client) == cluster.moved
+
+
 def test_lost_epochs_of_all_partitions_are_dropped_at_once(cluster: UnitCluster) -> None:
     client = cluster.client()
     for tp in ALL:
@@ -377,6 +385,7 @@ def test_the_report_of_each_replica_about_each_topic_has_to_suffice(
     reports, unresolved = client.replica_witnesses().request_reports(topic_ids, ALL, client.deadline(2))
     assert unresolved is not None
     assert unresolved.topic == topic
+    assert has_error or f"Broker {broker} has another topic of this name" in unresolved.message
     brokers = {name: {each.node_id for each in found} for name, found in reports.items()}
     others = {1, 2, 3} - ({broker} if has_error else set())
     assert brokers == {name: others if name == topic else {1, 2, 3} for name in TOPICS}

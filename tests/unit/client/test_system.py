@@ -176,6 +176,9 @@ class TestRealSystem:
         with one, other:
             one.setblocking(False)
             assert SYSTEM.wait_ready([one.fileno()], [], 0) == set()
+            started = time.monotonic()
+            assert SYSTEM.wait_ready([one.fileno()], [], 0.0005) == set()
+            assert time.monotonic() - started >= 0.0004, "a short wait is no busy loop"
             assert SYSTEM.wait_ready([one.fileno()], [one.fileno()], 20) == {one.fileno()}
             with contextlib.suppress(BlockingIOError):
                 while True:

@@ -44,7 +44,7 @@ from pyspark_kafka_direct.errors import (
     OptionError,
     TlsError,
 )
-from pyspark_kafka_direct.options.security_settings import TlsSettings
+from pyspark_kafka_direct.options.security_settings import Secret, TlsSettings
 
 if TYPE_CHECKING:
     import datetime
@@ -276,6 +276,32 @@ def test_unreadable_files_name_the_option(settings: dict[str, str], expected: st
         tls_context(tls, FakeTimeSystem(now=1e10))  # long after the files were written
     assert "hunter2" not in str(caught.value)
     assert caught.value.message.startswith("option kafka.ssl.")
+
+
+@pytest.mark.parametrize("prefix", ["kafka.", "schema.registry.", "kafka.sasl.oauthbearer."])
+@pytest.mark.parametrize(
+    ("fields", "option"),
+    [
+        ({"truststore_certificates": "x"}, "ssl.truststore.certificates"),
+        ({"truststore_certificates": CA.pem.replace("M", "*")}, "ssl.truststore.certificates"),
+        (
+            {"truststore_certificates": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"},
+            "ssl.truststore.certificates",
+        ),
+        ({"truststore_location": "/no/such"}, "ssl.truststore.location"),
+        ({"keystore_location": "/no/such"}, "ssl.keystore.location"),
+        ({"certificate_location": "/no/such"}, "ssl.certificate.location"),
+        ({"certificate_chain": Secret(CLIENT.pem), "key_location": "/no/such"}, "ssl.key.location"),
+        ({"certificate_chain": Secret(CLIENT.pem), "key": Secret("x")}, "ssl.keystore.key"),
+        ({"certificate_chain": Secret("x"), "key": Secret(CLIENT.key_pem())}, "ssl.keystore.certificate.chain"),
+        ({"cipher_suites": ("NO-SUCH-SUITE",)}, "ssl.cipher.suites"),
+    ],
+)
+def test_an_error_names_the_option_of_the_server(prefix: str, fields: dict[str, Any], option: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        tls_context(TlsSettings(prefix=prefix, **fields), FakeTimeSystem(now=1e10))
+    assert caught.value.message.startswith(f"option {prefix}{option}")
+    assert prefix == "kafka." or "kafka.ssl." not in caught.value.message
 
 
 def test_the_socket_is_closed_if_a_file_is_unreadable(serve_tls: Callable[..., int]) -> None:

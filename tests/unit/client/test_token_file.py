@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from tests.unit.client.fake_systems import FakeTimeSystem
 
 from pyspark_kafka_direct.client.deadline import Deadline
+from pyspark_kafka_direct.client.security.jwt import read_claims
 from pyspark_kafka_direct.client.security.oauth_login import retrieve_token
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.security_settings import FileTokens, OAuthSettings, UnsecuredTokens
@@ -109,6 +110,13 @@ def test_a_token_that_is_being_written_is_not_used(
     path.write_text(first[:-1])
     assert login() == second
     assert len(caplog.messages) == 2, "each time that the file is damaged has a warning"
+
+
+def test_only_signatures_of_usual_sizes_are_complete() -> None:
+    """RSA keys have 2048, 3072 or 4096 bits, so half a signature is seldom taken for one."""
+    unsigned = jwt.encode({"sub": "me"}, RSA_KEY, algorithm="RS256").rpartition(".")[0]
+    tokens = {size: f"{unsigned}.{base64.urlsafe_b64encode(bytes(size)).decode().rstrip('=')}" for size in range(600)}
+    assert [size for size, token in tokens.items() if read_claims(token)] == [256, 384, 512]
 
 
 def test_the_last_token_is_used_until_it_expires(path: Path, login: Login) -> None:

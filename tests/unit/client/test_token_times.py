@@ -133,6 +133,16 @@ def test_a_lifetime_may_be_shorter_than_that_in_the_token(endpoint: Endpoint) ->
     assert token_of(endpoint.settings(), FakeTimeSystem(now=1e9)).expires_at == 1e9 + 60
 
 
+def test_several_clusters_have_separate_tokens_that_are_all_reused(endpoint: Endpoint) -> None:
+    clusters, system = [endpoint.settings(scope=f"cluster {number}") for number in range(6)], FakeTimeSystem(now=1e9)
+    for number in range(len(clusters) + 1):
+        endpoint.add_response(200, {"access_token": f"t{number}", "expires_in": HOUR})
+    for _ in range(3):
+        found = [token_of(oauth, system).value.reveal() for oauth in clusters]
+        assert found == [f"t{number}" for number in range(6)]
+    assert len(endpoint.requests) == 6
+
+
 def test_a_rejected_token_is_replaced_once_and_not_at_once(endpoint: Endpoint) -> None:
     """Several connections report the same one, some of them late."""
     for number in range(1, 4):

@@ -244,7 +244,9 @@ def test_init_transactions_fetches_the_feature_each_time(level: int, transaction
 def test_the_epoch_is_incremented_for_the_producer_only() -> None:
     with Transaction(level=1) as transaction:
         transaction.end()
-        incremented = transaction.coordinator.increment_epoch(transaction.producer, 60_000)
+        incremented = transaction.coordinator.increment_epoch(transaction.producer, 70_000)
+        requests = transaction.cluster.received("InitProducerId")
+        assert {each.transaction_timeout_ms for each in requests[1:]} == {70_000}
         assert incremented == transaction.next_producer
         with pytest.raises(ProducerFencedError):
             transaction.end()
@@ -264,6 +266,14 @@ def test_only_a_missing_permission_on_the_cluster_has_the_advice_for_idempotent_
                 request_producer_id(client, client.deadline())
             is_denied = code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             assert ("grant the principal IDEMPOTENT_WRITE" in str(caught.value)) is is_denied
+
+
+def test_an_error_of_the_features_is_not_taken_for_their_absence() -> None:
+    with Transaction() as transaction:
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        transaction.cluster.change("ApiVersions", lambda _, values: {**values, "error_code": code})
+        with pytest.raises(AuthorizationError, match="while fetching the cluster's features"):
+            transaction.coordinator.transaction_v2()
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])

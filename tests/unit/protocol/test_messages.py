@@ -293,6 +293,14 @@ def test_a_partition_may_have_any_number_of_replicas(count: int) -> None:
     assert topic.partitions[0].isr_nodes == replicas
 
 
+@pytest.mark.parametrize("version", [4, 12])
+def test_a_request_may_have_any_number_of_topics(version: int) -> None:
+    names = [f"topic {number}" for number in range(3000)]
+    body = messages.encode_body(messages.METADATA, version, {"topics": [{"name": name} for name in names]})
+    assert [body.count(name.encode()) for name in names[-3:]] == [1, 1, 1]
+    assert body.count(b"topic ") == 3000
+
+
 def test_error_names_the_array_with_impossible_size() -> None:
     body = response_bytes(messages.METADATA, 13, {"topics": [{"partitions": [{"offline_replicas": range(200)}]}]})
     with pytest.raises(MalformedError, match=r"offline_replicas at byte \d+ declares 800 bytes, but 799 remain"):
