@@ -12,6 +12,7 @@ from tests.unit.client.witness_cluster import advertise
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.client.leader_requests import EARLIEST_LOCAL
 from pyspark_kafka_direct.client.metadata import PartitionMetadata
+from pyspark_kafka_direct.client.producer_ids import request_producer_id
 from pyspark_kafka_direct.errors import (
     AuthorizationError,
     BrokerUnreachableError,
@@ -362,3 +363,7 @@ def test_each_round_of_requests_leaves_brokers_more_time() -> None:
         with pytest.raises(BrokerUnreachableError):
             client.call_any_broker(lambda *_: None, client.deadline(300))
         assert cluster.connect_limits == pytest.approx([3, 300, 6, 300, 12, 300, 3, 300], abs=0.6)
+        cluster.connect_limits.clear()
+        cluster.connect_fault("refuse_connect", repeats=5)
+        request_producer_id(client, client.deadline(300))
+        assert cluster.connect_limits == pytest.approx([3, 300, 6, 300, 12, 300], abs=0.6)

@@ -158,6 +158,20 @@ def test_each_committed_offset_has_the_leader_epoch_of_its_partition(cluster: Un
     }
 
 
+def test_an_offset_may_have_no_metadata(cluster: UnitCluster) -> None:
+    """Other clients commit null."""
+
+    def without_metadata(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        for topic in values["topics"]:
+            topic["partitions"] = [{**each, "metadata": None} for each in topic["partitions"]]
+        return values
+
+    group = ConsumerGroup(cluster.client(), "g")
+    group.commit({A: 1, C: 2})
+    cluster.change("OffsetFetch", without_metadata)
+    assert [each.metadata for each in group.committed_with_metadata([A, C]).values()] == ["", ""]
+
+
 def test_all_committed_offsets_of_a_group_with_metadata(cluster: UnitCluster) -> None:
     transactions, producer = commit(cluster)
     group = ConsumerGroup(cluster.client(), "p.cont")
