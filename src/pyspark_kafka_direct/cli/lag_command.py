@@ -141,7 +141,7 @@ def _table(
 ) -> tuple[list[dict[str, object]], list[str]]:
     """Return rows and columns; the first column is that of the group or checkpoint."""
     reader, *columns = _columns(measured, with_rates=rates is not None)
-    rows = [{"source": None, **row, reader: row.get("group") or row["checkpoint"]} for row in _rows(measured, rates)]
+    rows = [{"source": None, **row, reader: row.get("group", row.get("checkpoint"))} for row in _rows(measured, rates)]
     return rows, [reader, *columns]
 
 

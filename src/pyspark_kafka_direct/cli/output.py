@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 _GAP: Final = 2  # blanks between two columns
+_MAX_CELL: Final = 500  # characters
 
 
 def add_output_argument(parser: argparse.ArgumentParser) -> None:
@@ -108,7 +109,10 @@ def _shortened(text: str, width: int) -> str:
 def _shown(value: object) -> str:
     from pyspark_kafka_direct.errors import printable
 
-    return "-" if value is None else printable(str(value))  # names come from brokers
+    if value is None:
+        return "-"
+    text = str(value)
+    return printable(text[:_MAX_CELL]) + "…" * (len(text) > _MAX_CELL)  # names come from brokers
 
 
 def to_stderr(text: str) -> None:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import io
+import os
+import re
 import sys
-from typing import TYPE_CHECKING
+from contextlib import redirect_stdout
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.cli.test_checkpoint_command import write
 
-from pyspark_kafka_direct.cli.live_table import LiveScreen, LiveTable
+from pyspark_kafka_direct.cli.live_table import LiveScreen, LiveTable, live_screen
 from pyspark_kafka_direct.cli.main import main
-from pyspark_kafka_direct.cli.output import print_rows, to_stderr
+from pyspark_kafka_direct.cli.output import print_rows, to_stderr, utc_time
+from pyspark_kafka_direct.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 WIDTH = 80
@@ -95,6 +104,138 @@ def test_tables_and_names_are_shortened_to_a_narrow_terminal() -> None:
     assert widest[8] == ["GROUP", "PARTITION", "OFFSET", "END", "LAG", "RATE"]
 
 
+class Terminal(io.StringIO):
+    """Collects what is printed, and interprets the escapes that ``lag --watch`` prints without rich."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def screen(self, height: int) -> list[str]:
+        """Return the lines that a terminal of this height shows."""
+        shown, line, column = [""] * height, 0, 0
+        for part in re.findall(r"\x1b\[[HKJ]|\n|[^\x1b\n]+", self.getvalue()):
+            if part == "\x1b[H":
+                line = column = 0
+            elif part == "\n":
+                line, column = line + 1, 0
+            elif part in ("\x1b[K", "\x1b[J"):
+                shown[line] = shown[line][:column]
+                shown[line + 1 :] = shown[line + 1 :] if part[-1] == "K" else [""] * (height - line - 1)
+            else:
+                shown[line] = shown[line][:column] + part + shown[line][column + len(part) :]
+                column += len(part)
+        return shown
+
+
+COLUMNS = ("name", "long_title", "n")
+CELLS = st.none() | st.integers(-1, 10**6) | st.text(st.sampled_from("ab \x1b\n"), max_size=10)
+
+
+@given(st.lists(st.tuples(CELLS, CELLS, st.none() | st.integers(0, 10**6)), min_size=1, max_size=4), st.integers(-2, 2))
+def test_a_table_of_any_cells_is_aligned_if_it_fits(cells: Sequence[Sequence[object]], more: int) -> None:
+    """Otherwise, each cell has a line; the width of the terminal is about that of the table."""
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in cells]
+    titles = ["NAME", "LONG TITLE", "N"]
+    shown = [["-" if cell is None else printable(str(cell)) for cell in row] for row in cells]
+    widths = [max(map(len, column)) for column in zip(titles, *shown, strict=True)]
+    width = sum(widths) + 4 + more
+    with mock.patch.dict(os.environ, COLUMNS=str(width)), redirect_stdout(Terminal()) as terminal:
+        print_rows(rows, COLUMNS, as_json=False, if_none="")
+    if more < 0:
+        expected = ["\n".join(f"{title:12}{cell}" for title, cell in zip(titles, row, strict=True)) for row in shown]
+        assert terminal.getvalue() == "\n\n".join(expected) + "\n"
+        return
+    is_right = [not any(isinstance(row[index], str) for row in cells) for index in range(3)]
+    lines = [
+        "  ".join(
+            cell.rjust(size) if right else cell.ljust(size)
+            for cell, size, right in zip(row, widths, is_right, strict=True)
+        )
+        for row in (titles, *shown)
+    ]
+    assert terminal.getvalue() == "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def test_a_cell_that_is_cut_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["x" * 500, "x" * 501, " ".join(f"t-{number}" for number in range(1000))]
+    print_rows([{"id": text} for text in texts], ("id",), as_json=False, if_none="")
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert lines == [texts[0], *(f"{text[:500]}…" for text in texts[1:])]
+
+
+@given(st.integers(-(2**63), 2**63) | st.integers(-2, 2) | st.integers(0, 10**13))
+def test_times_of_records(milliseconds: int) -> None:
+    shown = utc_time(milliseconds)
+    if milliseconds < 0:
+        assert shown is None
+    elif milliseconds < 253_402_300_800_000:  # of the year 10000
+        assert shown is not None
+        assert datetime.fromisoformat(shown) == datetime.fromtimestamp(milliseconds // 1000, UTC)
+    else:
+        assert shown == f"{milliseconds} ms"
+
+
+def live_table(lags: Sequence[int], highlighted: frozenset[int] = frozenset()) -> LiveTable:
+    """Return the table of partitions, whose names have one character, with lags of one digit."""
+    rows = [{"partition": chr(ord("A") + number), "lag": lag} for number, lag in enumerate(lags)]
+    worst_first = sorted(range(len(lags)), key=lambda index: -lags[index])
+    return LiveTable(rows, ("partition", "lag"), highlighted, worst_first)
+
+
+LAGS = st.lists(st.integers(0, 9), max_size=7)
+NOTES = st.lists(st.sampled_from(["a note", "another note"]), max_size=2)
+
+
+@given(LAGS, st.frozensets(st.integers(0, 6)), NOTES, st.booleans(), st.integers(1, 40), st.integers(1, 14))
+def test_any_screen_has_the_worst_rows_in_their_colours(
+    lags: list[int], highlighted: frozenset[int], notes: list[str], has_queries: bool, width: int, height: int
+) -> None:
+    table = live_table(lags, highlighted)
+    above = [LiveTable([{"batch": 7}, {"batch": 8}], ("batch",))] if has_queries else []
+    head = ["BATCH", "    7", "    8", ""] if has_queries else []
+    left = height - len(head) - len(notes) - 1  # without the line of titles
+    order = [*range(len(lags))] if len(lags) <= left else [*table.worst_first[: max(left - 1, 1)]]
+    rows = [(f"{table.rows[index]['partition']:9}  {lags[index]:3}", index in highlighted) for index in order]
+    more = len(lags) - len(order)
+    count = [f"{more} more partitions with less lag"] if more else []
+    expected = [
+        *((line, False) for line in (*head, "PARTITION  LAG")),
+        *rows,
+        *((line, False) for line in (*count, *notes)),
+    ]
+    lines = LiveScreen([*above, table], notes).lines(width, height)
+    assert lines == [(line[:width], is_red) for line, is_red in expected][:height]
+
+
+@given(st.lists(st.tuples(LAGS, NOTES), min_size=2, max_size=4), st.integers(3, 12), st.integers(4, 12))
+def test_a_screen_replaces_the_one_before_without_rich(
+    screens: list[tuple[list[int], list[str]]], width: int, height: int
+) -> None:
+    environment = {"TERM": "xterm", "COLUMNS": str(width), "LINES": str(height)}
+    modules: dict[str, Any] = {"rich.console": None}
+    with (
+        mock.patch.dict(os.environ, environment),
+        mock.patch.dict(sys.modules, modules),
+        redirect_stdout(Terminal()) as terminal,
+        live_screen() as draw,
+    ):
+        for lags, notes in screens:
+            screen = LiveScreen([live_table(lags)], notes)
+            draw(screen)
+            lines = [line for line, _ in screen.lines(width, height - 1)]
+            assert terminal.screen(height) == [*lines, *[""] * (height - len(lines))]
+
+
+def test_a_terminal_without_escapes_gets_one_screen_below_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    tables = [live_table(lags) for lags in ([1, 2], [3])]
+    with redirect_stdout(Terminal()) as terminal, live_screen() as draw:
+        for table in tables:
+            draw(LiveScreen([table], ["a note"]))
+    lines = [line for table in tables for line, _ in LiveScreen([table], ["a note"]).lines(80, 24)]
+    assert terminal.getvalue().splitlines() == lines
+
+
 @pytest.mark.parametrize("highlighted", [set(), {0}, {1}, {2}, {3}, {0, 1}, {1, 2}, {0, 3}, {1, 2, 3}, {0, 1, 2, 3}])
 def test_highlighted_rows_stay_highlighted_if_rows_are_reordered_and_cut(highlighted: set[int]) -> None:
     worst_first = (2, 0, 3, 1)
@@ -120,6 +261,17 @@ def test_each_line_of_a_message_is_wrapped(
     to_stderr("first\nsecond " + "word " * 20 + "\nthird")
     first, *seconds, third = capsys.readouterr().err.splitlines()
     assert (first, seconds[0][:11], len(seconds), third) == ("first", "second word", 2, "third")
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_long_message_is_complete(
+    capsys: pytest.CaptureFixture[str], use_terminal: Callable[[], None], is_terminal: bool
+) -> None:
+    if is_terminal:
+        use_terminal()
+    words = [f"partition-{number}" for number in range(500)]
+    to_stderr(" ".join(words))
+    assert capsys.readouterr().err.split() == words
 
 
 def test_the_offsets_of_a_checkpoint(
