@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 import sys
 import time
 from contextlib import contextmanager
+from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
@@ -22,6 +25,9 @@ from pyspark_kafka_direct.cli.lag_measurement import (
     committed_rates,
 )
 from pyspark_kafka_direct.cli.live_table import _redraw, _Renderable
+from pyspark_kafka_direct.cli.main import main
+from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
+from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -161,6 +167,170 @@ def test_rates_are_those_since_the_show_before(
         [1, 0, 3, 0, 0, 0],
     ]
     assert [row["lag"] for row in watched.rows[::6]] == [6, 2, 2, 0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_show_of_several_groups_is_that_of_a_model(
+    cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Offsets may be 0, go back, or stay; a lag that was the greatest is forgotten after two shows."""
+    screens: list[LiveScreen] = []
+
+    @contextmanager
+    def live_screen() -> Iterator[Callable[[LiveScreen], None]]:
+        yield screens.append
+
+    random = Random(seed)
+    partitions = [(group, tp) for group in ("a", "b") for tp in (T0, T1, U0)]
+    offsets: list[dict[tuple[str, TopicPartition], int]] = []
+    ends: list[dict[TopicPartition, int]] = []
+
+    def progress() -> None:
+        """Commit other offsets, and append records behind the open transactions."""
+        for tp in random.choices((T0, T1, U0), k=2):
+            cluster.append(tp, random.randrange(9))
+        earlier = offsets[-1] if offsets else {}
+        now = {
+            each: earlier[each]
+            if earlier and random.random() < 0.5
+            else random.choice([0, 10, 11, random.randrange(12)])
+            for each in partitions
+        }
+        for group in ("a", "b"):
+            cluster.commit(group, {tp: now[group, tp] for tp in (T0, T1, U0)})
+        offsets.append(now)
+        ends.append({tp: cluster.log(tp).end for tp in (T0, T1, U0)})
+
+    monkeypatch.setattr(lag_command, "live_screen", live_screen)
+    monkeypatch.setattr(lag_command, "_SHOWS_OF_PEAK", 2)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    progress()
+    at_each_show(monkeypatch, *[progress] * 8)
+    assert cluster.run("lag", "a", "b", "--watch").code == 130
+    lags = [{each: end[each[1]] - at[each] for each in partitions} for at, end in zip(offsets, ends, strict=True)]
+    for number, screen in enumerate(screens):
+        table, at = screen.tables[-1], offsets[number]
+        before = lags[max(number - 2, 0) : number]
+        for index, (each, row) in enumerate(zip(partitions, table.rows, strict=True)):
+            assert (row["group"], row["partition"]) == (each[0], str(each[1]))
+            assert (row["offset"], row["end"], row["lag"]) == (at[each], ends[number][each[1]], lags[number][each])
+            stable_end = ends[number][T0] if each[1] == T0 else 10
+            assert row["stable_lag"] == max(stable_end - at[each], 0)
+            rate = round((at[each] - offsets[number - 1][each]) / 2) if number else None
+            assert row["rate"] == rate
+            is_red = bool(before) and lags[number][each] > max(lag[each] for lag in before)
+            assert (index in table.highlighted) == is_red, (number, each)
+        shown = [lags[number][partitions[index]] for index in table.worst_first]
+        assert shown == sorted(shown, reverse=True)
+
+
+class Pipe(io.BytesIO):
+    """The end of a pipe; a program has read what was written to it at the last call of ``read_new``."""
+
+    position = 0
+
+    def read_new(self) -> str:
+        self.position, start = len(self.getvalue()), self.position
+        return self.getvalue()[start:].decode()
+
+
+@pytest.mark.parametrize(("more", "is_terminal"), [((), False), (("--json",), False), (("--json",), True)])
+def test_each_show_is_flushed_before_the_pause(
+    cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], is_terminal: bool
+) -> None:
+    """A program that reads the output would otherwise get it late; JSON is lines also in a terminal."""
+    pipe = Pipe()
+    stream = io.TextIOWrapper(io.BufferedWriter(pipe))  # type: ignore[type-var]
+    monkeypatch.setattr(stream, "isatty", lambda: is_terminal, raising=False)
+    found: list[str] = []
+    cluster.commit("a", {T0: 4, U0: 0})
+    at_each_show(monkeypatch, *[lambda: found.append(pipe.read_new())] * 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", stream)
+        code = main(["lag", "a", "--watch", *more, "-b", cluster.servers])
+    lines = [each.splitlines() for each in found]
+    assert (code, len(lines)) == (130, 3)
+    for shown in lines:
+        titles, rows = ([], shown) if more else (shown[:1], shown[1:])
+        assert len(titles) == (0 if more else 1)
+        names = [json.loads(row)["partition"] if more else row.split()[1] for row in rows]
+        assert names == ["t-0", "u-0"]
+
+
+def test_ages_of_batches(cluster: CommandCluster, tmp_path: Path) -> None:
+    """The clock of the driver may be ahead of this one."""
+    now_ms = int(time.time() * 1000)
+    paths = [
+        write_checkpoint(tmp_path / str(number), [[{"t": {"0": 10}}]], committed=1, times_ms=times_ms)
+        for number, times_ms in enumerate(((now_ms + 3_600_000,), (now_ms - 7_200_000,), ()))
+    ]
+    checkpoints = [part for path in paths for part in ("--checkpoint", path)]
+    rows = cluster.run("lag", *checkpoints, "--json").rows
+    assert [None if row["age_seconds"] is None else row["age_seconds"] // 3600 for row in rows] == [0, 2, None]
+    assert (rows[0]["age_seconds"], rows[0]["lag"]) == (0, 0)
+    found = cluster.run("lag", *checkpoints)
+    assert (found.code, found.errors) == (0, "")  # the queries are at the end of the log, and not behind it
+    ages = [line.split("  ")[-1].strip() for line in found.text.splitlines()[1:4]]
+    assert (ages[0], ages[1][:2], ages[2]) == ("0 s", "72", "-")
+
+
+def test_offsets_of_an_open_transaction_do_not_delay_the_lag(cluster: CommandCluster) -> None:
+    cluster.commit("a", {T0: 4})
+    cluster.commit("b", {T0: 5})
+    client = cluster.client()
+    coordinator = TransactionCoordinatorClient(client, "one")
+    producer = coordinator.init_transactions(60_000).producer
+    coordinator.add_offsets(producer, "a")
+    offsets = {T0: CommittedOffset(9, "")}
+    ConsumerGroup(client, "a").commit_in_transaction("one", producer, offsets, transaction_v2=False)
+    found = cluster.run("lag", "a", "b", "--json")
+    assert (found.code, [row["offset"] for row in found.rows]) == (0, [4, 5])
+
+
+def test_deleted_topics_and_partitions_of_groups_and_queries(cluster: CommandCluster, tmp_path: Path) -> None:
+    """A topic may have fewer partitions than before, because it was recreated, and the offsets still exist."""
+    cluster.cluster.create_topic("v", 4)
+    cluster.cluster.create_topic("x", 1)
+    cluster.sleep(60)  # until the broker knows them
+    v2, v3, x0 = (TopicPartition(topic, number) for topic, number in (("v", 2), ("v", 3), ("x", 0)))
+    cluster.commit("a", {T0: 0, V0: 0, v2: 0})
+    cluster.commit("b", {x0: 1, v3: 1, U0: 1})
+
+    def recreated(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        topics = [
+            {**topic, "error_code": 3, "partitions": []}
+            if topic["name"] == "x"
+            else {**topic, "partitions": [each for each in topic["partitions"] if each["partition_index"] < 2]}
+            for topic in values["topics"]
+        ]
+        return {**values, "topics": topics}
+
+    cluster.change("Metadata", recreated)
+    query = write_checkpoint(tmp_path, [[{"t": {"0": 1, "7": 1}, "v": {"1": 0, "3": 1}, "w": {"0": 0}}]], committed=1)
+    found = cluster.run("lag", "a", "b", query, "--checkpoint", query, "--json")
+    assert found.code == 1
+    lags = {(row.get("group", "query"), row["partition"]): row["lag"] for row in found.rows}
+    missing = [each for each, lag in lags.items() if lag is None]
+    assert (lags["a", "t-0"], lags["b", "u-0"], lags["query", "v-1"]) == (10, 10, 0)
+    assert missing == [("a", "v-2"), ("b", "v-3"), ("b", "x-0"), ("query", "t-7"), ("query", "v-3"), ("query", "w-0")]
+    unknown, in_query, in_groups = found.errors.splitlines()
+    assert unknown.startswith(f"{query}: no committed offsets; check the id")  # the id of a group is not a path
+    assert in_query.startswith("No longer in the cluster: t-7, v-3, w-0. The topics were deleted, or the checkpoint is")
+    assert in_groups.startswith(
+        "No longer in the cluster: v-2, v-3, x-0. The topics were deleted, but the groups still"
+    )
+
+
+def test_a_group_with_an_empty_id(cluster: CommandCluster, tmp_path: Path) -> None:
+    cluster.commit("", {T0: 3})
+    query = write_checkpoint(tmp_path, [[{"t": {"0": 9}}]], committed=1)
+    for more, count in (((), 1), (("--checkpoint", query), 2)):
+        found = cluster.run("lag", "", *more)
+        lines = found.text.splitlines()[-count:]
+        assert (found.code, [line.split()[-5:-2] for line in lines]) == (
+            0,
+            [["t-0", "3", "10"], ["t-0", "9", "10"]][:count],
+        )
 
 
 def test_a_lag_is_highlighted_if_it_is_greater_than_in_all_shows_before(

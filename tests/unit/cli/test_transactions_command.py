@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.unit.cli.simulated_commands import CommandCluster, Output
 
+from pyspark_kafka_direct.cli.output import utc_time
 from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.protocol.messages import WRITE_TXN_MARKERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,6 +88,136 @@ def test_a_start_offset_chooses_only_the_transaction_that_begins_there(
     check(cluster.run(*abort), next(iter(open_starts.values()), None))
     for offset in range(10):
         check(cluster.run(*abort, "--start-offset", str(offset)), open_starts.get(offset))
+
+
+def last_record_at(cluster: CommandCluster, ages_ms: dict[int, int]) -> dict[int, int]:
+    """Let brokers return when producers have written their last records; return these times in ms."""
+    now_ms = int(cluster.pool.system.wall_time() * 1000)
+    times = {producer_id: now_ms - age for producer_id, age in ages_ms.items()}
+
+    def change(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        topics = [
+            {**topic, "partitions": [
+                {**part, "active_producers": [
+                    {**each, "last_timestamp": times[each["producer_id"]]} for each in part["active_producers"]
+                ]}
+                for part in topic["partitions"]
+            ]}
+            for topic in values["topics"]
+        ]  # fmt: skip
+        return {**values, "topics": topics}
+
+    cluster.change("DescribeProducers", change)
+    return times
+
+
+def accept_markers(cluster: CommandCluster) -> None:
+    """Let brokers write the markers that are requested."""
+
+    def respond(_: int, __: dict[str, Any]) -> dict[str, Any]:
+        (*_, request) = cluster.received("WriteTxnMarkers")
+        (marker,) = request.markers
+        ((name, (index,)),) = ((topic.name, topic.partition_indexes) for topic in marker.topics)
+        cluster.end_transaction(TopicPartition(name, index), marker.producer_id, commit=marker.transaction_result)
+        topics = [{"name": name, "partitions": [{"partition_index": index, "error_code": 0}]}]
+        return {"markers": [{"producer_id": marker.producer_id, "topics": topics}]}
+
+    cluster.offer(WRITE_TXN_MARKERS)
+    cluster.change("WriteTxnMarkers", respond)
+
+
+@pytest.mark.parametrize(("config", "limit_ms"), [(None, 900_000), ("60000", 60_000), ("3600000", 3_600_000)])
+def test_only_a_hanging_transaction_that_is_old_enough_is_aborted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], config: str | None, limit_ms: int
+) -> None:
+    """The dry run has the same result as the run, and the transaction of the other producer has another age."""
+    configs = {} if config is None else {"transaction.max.timeout.ms": config}
+    with CommandCluster(monkeypatch, capsys, broker_configs=configs) as cluster:
+        for tp in (T0, T1, U0):
+            for producer_id in (7, 8):
+                cluster.append(tp, 2, producer_id=producer_id)
+        accept_markers(cluster)
+        last_record_at(cluster, {7: limit_ms - 30_000, 8: limit_ms + 1000})
+        forced = (("--force",), ("--force", "--execute"))
+        for tp, flags in zip((T1, T0), forced, strict=True):
+            for start, more in (("0", ()), ("0", ("--execute",)), ("0", flags), ("2", ()), ("2", ("--execute",))):
+                found = cluster.run("transactions", "abort", "--partition", str(tp), "--start-offset", start, *more)
+                is_too_young = start == "0" and "--force" not in more
+                assert found.code == int(is_too_young), found
+                if is_too_young:
+                    assert found.errors.startswith("Did not abort the hanging transaction of producer id 7, epoch 0")
+                    assert f"younger than transaction.max.timeout.ms ({limit_ms} ms)" in found.errors
+                else:
+                    assert found.text.startswith("Aborted" if "--execute" in more else "Would abort"), found
+        left = [(row["partition"], row["producer_id"]) for row in cluster.run("transactions", "list", "--json").rows]
+        assert left == [("t-1", 7), ("u-0", 7), ("u-0", 8)]
+
+
+def test_a_producer_may_have_a_hanging_transaction_beside_its_open_one(cluster: CommandCluster) -> None:
+    accept_markers(cluster)
+    coordinator = TransactionCoordinatorClient(cluster.client(), "one")
+    producer = coordinator.init_transactions(60_000).producer
+    cluster.sleep(100)
+    coordinator.add_partitions(producer, [U0])
+    for tp in (U0, T1):
+        cluster.append(tp, 1, producer_id=producer.id)  # t-1 is not added, so the coordinator does not end it
+    times = last_record_at(cluster, {7: 1_000_000, 8: 2_000_000, producer.id: 3_000_000})
+    rows = {
+        (row["partition"], row["producer_id"]): row
+        for row in cluster.run("transactions", "list", "--json").rows
+        if row["partition"] != "t-0"
+    }
+    assert [(key, row["state"], row["behind"], row["blocks"]) for key, row in rows.items()] == [
+        (("t-1", 7), "hanging", 7, "yes"),
+        (("t-1", 8), "hanging", 7, "no"),
+        (("t-1", producer.id), "hanging", 7, "no"),
+        (("u-0", producer.id), "Ongoing", 1, "yes"),
+    ]
+    assert {key[1]: row["since"] for key, row in rows.items() if row["state"] == "hanging"} == {
+        producer_id: utc_time(time) for producer_id, time in times.items()
+    }
+    started_at = datetime.fromisoformat(rows["u-0", producer.id]["since"]).timestamp()
+    assert 0 <= cluster.pool.system.wall_time() - started_at < 60
+    abort = ("transactions", "abort", "--partition")
+    hanging = cluster.run(*abort, "t-1", "--start-offset", "8", "--execute")
+    assert hanging.text.startswith(f"Aborted the hanging transaction of producer id {producer.id}, "), hanging
+    assert f"is of {utc_time(times[producer.id])}." in hanging.text
+    assert cluster.run(*abort, "u-0").text.startswith("Would abort the transaction of 'one' in u-0, open since ")
+    left = cluster.run("transactions", "list", "--json").rows
+    assert [(row["partition"], row["producer_id"]) for row in left[2:]] == [
+        ("t-1", 7),
+        ("t-1", 8),
+        ("u-0", producer.id),
+    ]
+
+
+@pytest.mark.parametrize("state", ["Empty", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead"])
+def test_a_transaction_that_is_not_ongoing_is_not_aborted(cluster: CommandCluster, state: str) -> None:
+    TransactionCoordinatorClient(cluster.client(), "one").init_transactions(60_000)
+    sent = cluster.sent("InitProducerId")
+
+    def change(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        states = [{**each, "transaction_state": state} for each in values["transaction_states"]]
+        return {**values, "transaction_states": states}
+
+    cluster.change("DescribeTransactions", change)
+    found = cluster.run("transactions", "abort", "one", "--execute", "--force")
+    reason = "its coordinator is ending it" if "Prepare" in state else "there is nothing to abort"
+    assert (found.code, found.text, sent) == (1, "", cluster.sent("InitProducerId"))
+    assert found.errors == f"The transaction of 'one' is in the state {state}, so {reason}.\n"
+
+
+@pytest.mark.parametrize("topic", ["v-1", "v-1-0", "v.w_x-10", "1"])
+def test_names_of_partitions(cluster: CommandCluster, topic: str) -> None:
+    cluster.cluster.create_topic(topic, 12)
+    cluster.sleep(60)  # until the broker knows them
+    for number in (0, 1, 11):
+        cluster.append(TopicPartition(topic, number), 1, producer_id=100 + number)
+        found = cluster.run("transactions", "abort", "--partition", f"{topic}-{number}", "--force")
+        assert f"of producer id {100 + number}, epoch 0, in {topic}-{number} from offset 0" in found.text
+    for wrong in ("v", f"{topic}-", f"{topic}-x", "-1"):
+        found = cluster.run("transactions", "abort", f"--partition={wrong}")
+        assert found.code == 2, found
 
 
 def test_each_id_is_described(cluster: CommandCluster) -> None:
