@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 _INTEGER: Final = re.compile(r"[0-9]{1,18}")
+_NONE_BEFORE_END: Final = re.compile(r"-0{1,18}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _END: Final = 2**63 - 1  # an offset behind the end of each partition
 
@@ -113,7 +114,7 @@ def _offset_bounds(start: str, end: str | None) -> Bounds:
             raise _invalid(f"{start}:{end}")
     if start in ("start", "oldest", "beginning"):
         return Bounds("earliest", stop)
-    if start in ("end", "newest"):
+    if start in ("end", "newest") or _NONE_BEFORE_END.fullmatch(start):
         return Bounds(_END, stop)
     if start[:1] in "+-" and _INTEGER.fullmatch(start[1:]):
         return (

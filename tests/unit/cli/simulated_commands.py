@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,6 +36,29 @@ class Output(NamedTuple):
     def rows(self) -> list[dict[str, Any]]:
         """The objects that ``--json`` prints."""
         return [json.loads(line) for line in self.text.splitlines()]
+
+
+class Pipe:
+    """The output of a command for a program, which sees what the command has flushed."""
+
+    def __init__(self, *, is_terminal: bool = False) -> None:
+        self._written = io.BytesIO()
+        self._read = 0
+        self.stream = _Stream(io.BufferedWriter(self._written), is_terminal)  # type: ignore[type-var]
+
+    def read(self) -> str:
+        """Return what was flushed since the last call."""
+        start, self._read = self._read, len(self._written.getvalue())
+        return self._written.getvalue()[start:].decode()
+
+
+class _Stream(io.TextIOWrapper):
+    def __init__(self, buffer: Any, is_terminal: bool) -> None:
+        super().__init__(buffer)
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
 
 
 class CommandCluster(SliceCluster):

@@ -79,6 +79,36 @@ def test_the_records_of_all_partitions_count_for_what_looks_like_a_filter(cluste
     assert (refused.code, "30 of 60 records have no row, in 30 places" in message) == (2, True)
 
 
+@pytest.mark.parametrize("flag", [(), ("--filtered",), ("--unfiltered",)])
+@pytest.mark.parametrize(
+    ("records", "stretches", "refused"), [(100, 9, False), (100, 10, True), (100, 11, True), (101, 10, False)]
+)
+def test_many_gaps_look_like_a_filter_unless_an_argument_says_what_they_are(
+    cluster: CommandCluster, flag: tuple[str, ...], records: int, stretches: int, refused: bool
+) -> None:
+    """These are 10 stretches and one record in 20. A record with two rows is a problem also with a filter."""
+    cluster.append(T0, records - 6)
+    cluster.append(T1, records - 6)
+    missing = {*range(3, 3 * stretches + 3, 3)}  # in t-0
+    written = [*copies(0, *(offset for offset in range(records) if offset not in missing)), *copies(1, *range(records))]
+    write_copies(cluster, "out", written)
+    audit = cluster.run("audit", "t", "--output-topic", "out", "--json", *flag)
+    shown = [row["missing"] for row in audit.rows[:2]]
+    if flag == ("--filtered",):
+        assert (audit.code, shown) == (0, [None, None])
+    elif refused and not flag:
+        assert (audit.code, shown) == (2, [None, None])
+        assert f"{stretches} of {2 * records} records have no row, in {stretches} places" in " ".join(
+            audit.errors.split()
+        )
+    else:
+        assert (audit.code, shown) == (1, [stretches, 0])
+    write_copies(cluster, "u", copies(1, 0))
+    repeated = cluster.run("audit", "t", "--output-topic", "out", "--output-topic", "u", "--json", *flag)
+    assert repeated.code == (2 if refused and not flag else 1)
+    assert [row["duplicates"] for row in repeated.rows[:2]] == [0, 1]
+
+
 @pytest.mark.parametrize("column", ["topic", "partition", "offset"])
 def test_each_column_of_a_table_has_one_value_in_a_row(cluster: CommandCluster, tmp_path: Path, column: str) -> None:
     columns: dict[str, list[Any]] = {"topic": ["t"], "partition": [0], "offset": [1]}
@@ -264,6 +294,33 @@ def test_expired_records_of_both_partitions_add_up(cluster: CommandCluster, tmp_
     assert "3 offsets have expired" in audit.errors
 
 
+def test_all_records_that_were_committed_have_expired(cluster: CommandCluster, tmp_path: Path) -> None:
+    """The second partition was added after the start of the query, so its start is 0."""
+    checkpoint = write_checkpoint(tmp_path, [[{"t": {"0": 3, "1": 4}}]], committed=1, starts={0: {"t": {"0": 1}}})
+    cluster.delete_records(T0, 5)
+    write_copies(cluster, "out", [*copies(0, 1, 2, 5), *copies(1, 1, 2, 3)])
+    audit = cluster.run("audit", "t", "--output-topic", "out", "--checkpoint", checkpoint, "--json")
+    shown = ("from", "until", "expected", "missing", "unknown", "expired", "first_missing")
+    assert [tuple(row[name] for name in shown) for row in audit.rows[:2]] == [
+        (3, 3, 0, 0, 0, 2, []),
+        (0, 4, 4, 1, 0, 0, [0]),
+    ]
+    assert audit.code == 1
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete", "delete,compact"])
+def test_the_losses_of_an_output_that_is_read_from_a_position(cluster: CommandCluster, policy: str) -> None:
+    write_copies(cluster, "out", [*copies(0, *range(5)), *copies(1, *range(6))])
+    cluster.delete_records(TopicPartition("out", 0), 1)
+    cluster.cluster.topics["out"].configs["cleanup.policy"] = policy
+    for start in ("earliest", "last 100"):
+        audit = cluster.run("audit", "t", "--output-topic", "out", "--output-from", start)
+        errors = " ".join(audit.errors.split())
+        assert audit.code == 1
+        assert ("the first records of the topic out have expired" in errors) == (start == "earliest")
+        assert ("the topic out is compacted" in errors) == ("compact" in policy)
+
+
 def test_ends_behind_both_logs_and_several_sources(cluster: CommandCluster, tmp_path: Path) -> None:
     write_copies(cluster, "out", [*copies(0, *range(6)), *copies(1, *range(6))])
     ends = {"t": {"0": 7, "1": 8}}
@@ -282,6 +339,8 @@ def test_fields_of_values_in_several_batches(cluster: CommandCluster) -> None:
         values = [json.dumps({"topic": "t", "partition": partition, "offset": offset}) for offset in range(6)]
         for value in values:
             cluster.write("out", pa.table({"value": [value], "partition": pa.array([partition], pa.int32())}))
-    audit = cluster.run("audit", "t", "--output-topic", "out", "-X", "valueFormat=json", "--json")
+    settings = ("valueFormat=json", "mode=PERMISSIVE", "columnNameOfCorruptRecord=c", "keyFormat=string")
+    more = [part for each in settings for part in ("-X", each)]
+    audit = cluster.run("audit", "t", "--output-topic", "out", "--json", *more)
     assert audit.code == 0, audit.errors
     assert [row.get("found") for row in audit.rows] == [6, 6, None]

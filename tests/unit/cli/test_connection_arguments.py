@@ -63,6 +63,8 @@ def test_properties_are_those_of_java() -> None:
         ("\\\n\na=b", {"a": "b"}),
         ("a=b\n\\\r ", {"a": "b"}),
         ("a=\\\n#b\n", {"a": "#b"}),
+        ("a=b\nc=d\\", {"a": "b", "c": "d"}),
+        ("a=b\\\n  c\\\n", {"a": "bc"}),
     ],
 )
 def test_a_line_that_continues_with_nothing_is_none(text: str, entries: dict[str, str]) -> None:

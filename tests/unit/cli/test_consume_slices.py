@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.cli.simulated_commands import CommandCluster
+from tests.unit.cli.simulated_commands import CommandCluster, Pipe
 
+from pyspark_kafka_direct.cli.main import main
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -51,11 +53,56 @@ def while_it_waits(monkeypatch: pytest.MonkeyPatch, *actions: Callable[[], objec
         ("-1:", "t0@5 t1@4 u0@1"),
         ("-2:end", "t0@4 t0@5 t1@3 t1@4 u0@0 u0@1"),
         (":2", "t0@0 t0@1 t1@0 t1@1 u0@0 u0@1"),
+        ("0:0", ""),
+        ("0:1", "t0@0 t1@0 u0@0"),
+        ("4:2", ""),
+        ("+4:3", ""),
+        ("-1:5", "t1@4 u0@1"),
+        ("end:", ""),
+        ("-0:", ""),
+        ("-00:5", ""),
+        ("9:", ""),
+        ("+0:1", "t0@0 t1@0 u0@0"),
     ],
 )
 def test_positions_apply_to_each_partition(cluster: CommandCluster, position: str, expected: str) -> None:
     found = cluster.run("consume", "t", "u", *FORMAT, "-e", "-o", position)
     assert (found.code, sorted(found.text.split())) == (0, expected.split())
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        (":3", "t1@1 t1@2 u0@1"),
+        ("0:5", "t0@4 t1@1 t1@2 t1@3 t1@4 u0@1"),
+        ("+1:", "t0@5 t1@2 t1@3 t1@4"),
+        ("+1:2", ""),
+        ("2:", "t0@4 t0@5 t1@2 t1@3 t1@4"),
+        ("-9:", "t0@4 t0@5 t1@1 t1@2 t1@3 t1@4 u0@1"),
+    ],
+)
+def test_positions_of_partitions_whose_first_records_have_expired(
+    cluster: CommandCluster, position: str, expected: str
+) -> None:
+    for tp, start in ((T0, 4), (T1, 1), (U0, 1)):
+        cluster.delete_records(tp, start)
+    found = cluster.run("consume", "t", "u", *FORMAT, "-e", "-o", position)
+    assert (found.code, sorted(found.text.split())) == (0, expected.split())
+
+
+def test_records_are_flushed_before_it_waits(cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe, found = Pipe(), []
+
+    def append() -> None:
+        found.append(sorted(pipe.read().split()))
+        for tp in (T1, U0):
+            cluster.append(tp, 1)
+
+    while_it_waits(monkeypatch, append, append, append)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", pipe.stream)
+        code = main(["consume", "t", "u", *FORMAT, "-o", "4", "-b", cluster.servers])
+    assert (code, found) == (130, [["t0@4", "t0@5", "t1@4"], ["t1@5"], ["t1@6"]])
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
@@ -103,9 +150,15 @@ def test_the_positions_of_each_partition_apply_while_it_waits(
         assert found.text.startswith(first)
 
 
+@pytest.mark.parametrize(
+    ("position", "known"),
+    [("-1", "t0@5 t1@4 u0@1"), ("+4", "t0@4 t0@5 t1@4"), ("end", ""), ("-0", ""), ("0", "all"), ("start", "all")],
+)
 def test_new_topics_of_a_pattern_are_read_from_their_beginning(
-    cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch, position: str, known: str
 ) -> None:
+    """The pattern matches whole names."""
+
     def create(name: str) -> Callable[[], object]:
         def change() -> None:
             cluster.cluster.create_topic(name, 2)
@@ -115,10 +168,11 @@ def test_new_topics_of_a_pattern_are_read_from_their_beginning(
 
         return change
 
-    while_it_waits(monkeypatch, create("tx"), create("no"), create("ty"))
-    found = cluster.run("consume", "--pattern", "t.*|u", *FORMAT, "-o", "-1")
-    known = ["t0@5", "t1@4", "u0@1"]
-    assert sorted(found.text.split()) == sorted([*known, "tx0@0", "tx1@0", "ty0@0", "ty1@0"])
+    every = " ".join([*(f"t0@{n}" for n in range(6)), *(f"t1@{n}" for n in range(5)), "u0@0", "u0@1"])
+    while_it_waits(monkeypatch, create("tx"), create("xu"), create("ux"), create("ty"))
+    found = cluster.run("consume", "--pattern", "t.*|u", *FORMAT, "-o", position)
+    expected = [*(every if known == "all" else known).split(), "tx0@0", "tx1@0", "ty0@0", "ty1@0"]
+    assert sorted(found.text.split()) == sorted(expected)
 
 
 def test_a_limit_counts_the_records_of_all_slices(cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch) -> None:

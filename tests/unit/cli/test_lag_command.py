@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 import time
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
-from tests.unit.cli.simulated_commands import CommandCluster, write_checkpoint
+from tests.unit.cli.simulated_commands import CommandCluster, Pipe, write_checkpoint
 
 from pyspark_kafka_direct.cli import lag_command, lag_measurement
 from pyspark_kafka_direct.cli.lag_command import _screen
@@ -224,29 +223,17 @@ def test_each_show_of_several_groups_is_that_of_a_model(
         assert shown == sorted(shown, reverse=True)
 
 
-class Pipe(io.BytesIO):
-    """The end of a pipe; a program has read what was written to it at the last call of ``read_new``."""
-
-    position = 0
-
-    def read_new(self) -> str:
-        self.position, start = len(self.getvalue()), self.position
-        return self.getvalue()[start:].decode()
-
-
 @pytest.mark.parametrize(("more", "is_terminal"), [((), False), (("--json",), False), (("--json",), True)])
 def test_each_show_is_flushed_before_the_pause(
     cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], is_terminal: bool
 ) -> None:
     """A program that reads the output would otherwise get it late; JSON is lines also in a terminal."""
-    pipe = Pipe()
-    stream = io.TextIOWrapper(io.BufferedWriter(pipe))  # type: ignore[type-var]
-    monkeypatch.setattr(stream, "isatty", lambda: is_terminal, raising=False)
+    pipe = Pipe(is_terminal=is_terminal)
     found: list[str] = []
     cluster.commit("a", {T0: 4, U0: 0})
-    at_each_show(monkeypatch, *[lambda: found.append(pipe.read_new())] * 3)
+    at_each_show(monkeypatch, *[lambda: found.append(pipe.read())] * 3)
     with monkeypatch.context() as patched:
-        patched.setattr(sys, "stdout", stream)
+        patched.setattr(sys, "stdout", pipe.stream)
         code = main(["lag", "a", "--watch", *more, "-b", cluster.servers])
     lines = [each.splitlines() for each in found]
     assert (code, len(lines)) == (130, 3)

@@ -32,6 +32,10 @@ LOGS = {A: Log(10, 30, 25), B: Log(0, 8, 8)}
         (2, 20, LOGS[A], (State.EXPIRED, 10, 20, 8)),
         (12, 31, LOGS[A], (State.BEYOND_END, 12, 31, None)),
         (12, 20, None, (State.DELETED, 12, None, 8)),
+        (0, 8, None, (State.DELETED, 0, None, 8)),
+        (0, 0, None, (State.DELETED, 0, None, 0)),
+        (0, None, LOGS[A], (State.EXPIRED, 10, 25, 10)),
+        (0, 10, LOGS[A], (State.EXPIRED, 10, 10, 10)),
         (12, None, None, (State.DELETED, 12, None, None)),
     ],
 )
