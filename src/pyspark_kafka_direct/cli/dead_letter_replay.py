@@ -121,7 +121,7 @@ class _Survey:
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    _left: int = field(default=_KEPT_BYTES, init=False)
+    _left: int = field(default_factory=lambda: _KEPT_BYTES, init=False)
 
     def keep(self, letter: DeadLetter) -> None:
         """Keep a dead letter for ``execute`` while all of them fit into the memory for it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,6 +41,21 @@ def test_show_names_each_problem(cluster: CommandCluster, tmp_path: Path) -> Non
     assert "No longer in the cluster: deleted-0, deleted-1." in shown.errors
 
 
+@pytest.mark.parametrize("ends", [(10, 9), (0, 10), (11, 10), (10, 11)])
+@pytest.mark.parametrize("topic", ["u", "deleted"])
+def test_show_fails_only_for_a_problem(
+    cluster: CommandCluster, tmp_path: Path, ends: tuple[int, int], topic: str
+) -> None:
+    """A query that has read all records is not behind the end of the log."""
+    checkpoint = write_checkpoint(tmp_path, [[{topic: {"0": 0}}, {"t": {"0": ends[0], "1": ends[1]}}]], committed=1)
+    found = cluster.run("checkpoint", "show", checkpoint, "--json")
+    is_beyond, is_deleted = max(ends) > 10, topic == "deleted"
+    assert found.code == int(is_beyond or is_deleted)
+    assert ("behind the end of the log" in found.errors, "No longer in" in found.errors) == (is_beyond, is_deleted)
+    lags = [None if is_deleted else 10, *(10 - end for end in ends)]
+    assert [(row["end"], row["lag"]) for row in found.rows] == [*zip((0, *ends), lags, strict=True)]
+
+
 def test_show_compares_each_of_the_last_batches(cluster: CommandCluster, tmp_path: Path) -> None:
     ends = [(1, 2, 3), (4, 5, 6), (7, 8, 9), (8, 9, 10)]
     batches = [[{"u": {"0": u}}, {"t": {"0": t0, "1": t1}}] for u, t0, t1 in ends]
@@ -55,6 +72,7 @@ def test_show_compares_each_of_the_last_batches(cluster: CommandCluster, tmp_pat
     ]  # fmt: skip
     table = cluster.run("checkpoint", "show", checkpoint).text
     assert "committed batches  0 to 2\nunfinished batch   3\n" in table
+    assert all(cluster.run("checkpoint", "show", checkpoint, "--batches", each).text == table for each in ("0", "-1"))
     assert [line for line in table.splitlines() if line.startswith("batch ")] == [
         "batch 2, committed, planned at 1970-01-01T00:00:03Z",
         "batch 3, unfinished, planned at 1970-01-01T00:00:04Z",
@@ -89,6 +107,51 @@ def test_a_time_moves_each_partition_of_each_source(cluster: CommandCluster, tmp
     )
 
 
+def test_a_time_after_some_ends_does_not_move_them(cluster: CommandCluster, tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path, [[{"u": {"0": 9}}, {"t": {"0": 5, "1": 0}}]], committed=1)
+    times = [batch.max_timestamp for batch in cluster.log(T0).batches]
+    for index, expected in ((5, ["u-0"]), (4, ["u-0", "t-0"]), (0, ["u-0", "t-0"]), (9, [])):
+        moved = cluster.run("checkpoint", "rewind", checkpoint, "--to-time", str(times[index]), "--json")
+        assert (moved.code, [(row["partition"], row["to"]) for row in moved.rows]) == (
+            0,
+            [(partition, index) for partition in expected],
+        )
+    assert cluster.run("checkpoint", "rewind", checkpoint, "--to-time", "-1s").text == "No offset would change.\n"
+
+
+@pytest.mark.parametrize("more", [(), ("--allow-skip",)])
+def test_a_rewind_counts_each_offset_once(cluster: CommandCluster, tmp_path: Path, more: tuple[str, ...]) -> None:
+    """Each wanted offset is read again, has expired or is skipped, whatever the bounds of the logs are."""
+    random = Random(len(more))
+    for start in (0, 4, 8, 10):
+        for tp in (T0, T1):
+            cluster.delete_records(tp, start)
+        for number in range(8):
+            ends = {str(partition): random.randrange(11) for partition in (0, 1)}
+            to = {str(partition): random.choice([0, start, 10, random.randrange(12)]) for partition in (0, 1)}
+            checkpoint = write_checkpoint(tmp_path / f"{start}-{number}", [[{"t": ends}]], committed=1)
+            found = cluster.run(
+                "checkpoint", "rewind", checkpoint, "--to-offsets", json.dumps({"t": to}), "--json", *more
+            )
+            expected = []
+            for each in ("0", "1"):
+                end, wanted = ends[each], range(to[each], max(ends[each], start if to[each] > ends[each] else 0))
+                expired, skipped = len(range(wanted.start, min(wanted.stop, start))), len(range(end, to[each]))
+                again = len(range(max(to[each], start), end))
+                expected.append((f"t-{each}", end, to[each], again, expired, skipped))
+            expected = [each for each in expected if each[1] != each[2]]
+            columns = ("partition", "end", "to", "again", "expired", "skipped")
+            assert [tuple(row[name] for name in columns) for row in found.rows] == expected
+            reasons = {
+                "have expired": any(each[4] for each in expected),
+                "do not exist yet": any(each[2] > 10 for each in expected),
+                "would never read": any(each[5] for each in expected) and not more,
+            }
+            reason = next((text for text, applies in reasons.items() if applies), None)
+            assert found.code == int(reason is not None), found
+            assert [text for text in reasons if text in found.errors] == ([] if reason is None else [reason])
+
+
 def test_preflight_of_two_topics(cluster: CommandCluster, tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path, [[{"t": {"0": 4, "1": 6}, "u": {"0": 5}}]], committed=1)
     cluster.append(T1, 1, producer_id=7)
@@ -102,6 +165,7 @@ def test_preflight_of_two_topics(cluster: CommandCluster, tmp_path: Path) -> Non
     )
     assert "warning: the option flavour is unknown" in found.errors
     assert "warning: the option colour is unknown" in found.errors
+    assert "the query fails" not in found.errors
     limited = cluster.run(*arguments, *both, "-X", "maxOffsetsPerTrigger=6")
     assert [row["offsets"] for row in limited.rows] == [2, 1, 1]
     one = cluster.run(*arguments, "--topic", "u")
@@ -159,7 +223,9 @@ def test_preflight_of_the_first_batch_of_all(cluster: CommandCluster, tmp_path: 
     assert 'Set startingOffsets to {"t":{"0":1,"1":2},"u":{"0":3}}' in by_spark.errors
     assert cluster.run(*arguments, str(source), "-X", "startingOffsets=earliest").code == 0
     assert f"source       {source}, started by Spark\n" in cluster.run(*arguments, str(source), "--to", "kafka").text
+    assert cluster.run(*arguments, str(source), "--to", "kafka").code == 0  # Spark has the start in the checkpoint
     other = cluster.run(*arguments, str(1 - source), "--to", "kafka")
+    assert other.code == 1
     assert "Spark's source would resolve startingOffsets again" in other.errors
 
 
@@ -178,5 +244,8 @@ def test_preflight_names_each_state_and_option(cluster: CommandCluster, tmp_path
         ("u-0", "expired"),
         ("x-0", "deleted"),
     ]
+    assert "With failOnDataLoss=true, the query fails." in found.errors
+    tolerant = cluster.run("checkpoint", "preflight", checkpoint, *topics[:6], "-X", "failOnDataLoss=false")
+    assert (tolerant.code, "failOnDataLoss" in tolerant.errors) == (1, False)
     for text in ("expired: ", "beyond end: ", "deleted: ", "rejects startingOffsets=-1h", "ignores maxBytesPerTrigger"):
         assert text in found.errors

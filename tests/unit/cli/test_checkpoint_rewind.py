@@ -88,8 +88,9 @@ def test_a_checkpoint_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     os.utime(tmp_path / "commits/7")
     assert rewind(tmp_path, '{"x":{"0":1}}') == 0
     assert "Would append the empty batch 8." in capsys.readouterr().out
-    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 1
-    assert "seconds ago, so the query may be running." in capsys.readouterr().err
+    for more in ((), ("--file-sink",), ("--json",)):
+        assert rewind(tmp_path, '{"x":{"0":1}}', "--execute", *more) == 1
+        assert "seconds ago, so the query may be running." in capsys.readouterr().err
     write(tmp_path, 8, '{"x":{"0":6}}', commit=False)
     assert rewind(tmp_path, '{"x":{"0":1}}', "--execute", "--force") == 1
     assert "Batch 8 is planned, but not committed" in capsys.readouterr().err

@@ -64,5 +64,30 @@ def test_no_header_makes_it_fail(headers: Any) -> None:
     assert found.replayed_headers() == [(REPLAYS_HEADER, b"1")]
 
 
+@given(
+    st.integers(0, 10**9) | st.sampled_from([0, 7, 1234, 9999, 12345678, 2**63 - 1]), st.sampled_from(["", "q", "i"])
+)
+def test_numbers_of_each_form(number: int, form: str) -> None:
+    """Connect and Streams write digits, of which four or eight are as long as the binary numbers of Spring."""
+    if not form:
+        names, value = (b"__connect.errors.offset", b"__streams.errors.offset"), b"%d" % number
+    else:
+        number %= 0x20000000  # above, a byte of the number may be a digit
+        names, value = (b"kafka_dlt-original-offset",), struct.pack(f">{form}", number)
+    for name in names:
+        assert letter([(name, value)]).original_offset == number
+
+
+def test_the_size_has_each_part() -> None:
+    small = DeadLetter("dlq", 0, 0, None, False, b"k", b"v", [(b"h", b"1")])
+    larger = [
+        small._replace(key=b"k" * 101),
+        small._replace(value=b"v" * 101),
+        small._replace(headers=[(b"h", b"1" * 101)]),
+    ]
+    assert [each.size - small.size for each in larger] == [100] * 3
+    assert small._replace(key=None, value=None, headers=[(b"h", None)]).size == small.size - 3
+
+
 def test_a_number_with_too_many_digits_is_unknown() -> None:
     assert letter([(b"__connect.errors.offset", b"9" * 5000)]).original_offset is None

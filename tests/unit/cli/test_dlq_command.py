@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 from tests.unit.cli.simulated_commands import CommandCluster
 
 from pyspark_kafka_direct.cli import dead_letter_replay
+from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
+from pyspark_kafka_direct.client.transaction_coordinator import TransactionCoordinatorClient
 from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
@@ -47,7 +50,12 @@ def test_all_are_shown_and_counted(cluster: CommandCluster) -> None:
     assert [(row["partition"], row["offset"], row["original_topic"], row["original_offset"]) for row in shown.rows] == [
         (partition, number, "tu"[number % 2], number) for partition in (0, 1) for number in range(3)
     ]
-    assert len(cluster.run("dlq", "show", "dlq").text.splitlines()) == 7
+    table = [line.split() for line in cluster.run("dlq", "show", "dlq").text.splitlines()]
+    assert [[line[0], line[2], *line[-2:]] for line in table] == [
+        ["LETTER", "ORIGINAL", "ERROR", "MESSAGE"],
+        *([f"dlq-{partition}@{n}", f"{'tu'[n % 2]}-0@{n}", f"Bad{n % 2}", f"m{n}"]
+          for partition in (0, 1) for n in range(3)),
+    ]  # fmt: skip
     counted = cluster.run("dlq", "show", "dlq", "--count", "--json")
     assert [(row["topic"], row["error"], row["letters"]) for row in counted.rows] == [
         ("t", "Bad0", 4),
@@ -161,7 +169,7 @@ def test_a_replay_from_an_offset_continues_from_it_in_each_partition(cluster: Co
     assert cluster.values(["t", "u"]) == ["t-0@0", "t-0@1", "u-0@2", "u-0@4"]  # a marker is between
 
 
-@pytest.mark.parametrize("kept_bytes", [1 << 20, 0])
+@pytest.mark.parametrize("kept_bytes", [1 << 20, 3000, 0])
 def test_a_replay_that_fails_continues_after_its_last_transaction(
     cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch, kept_bytes: int
 ) -> None:
@@ -184,9 +192,78 @@ def test_a_replay_that_fails_continues_after_its_last_transaction(
     for allowed in (2, 1, 9):
         left[0] = allowed
         counts.append((cluster.run(*arguments).code, len(committed(cluster))))
+        assert cluster.run("transactions", "list", "--json").rows == []  # what failed was aborted
     assert counts == [(3, 8), (3, 12), (0, 12)]
     places = Counter((row["topic"], row["partition"]) for row in committed(cluster))
     assert places == {("t", 0): 7, ("t", 1): 3, ("u", 0): 2}
+
+
+def test_times_and_partitions_of_records_that_are_replayed(cluster: CommandCluster) -> None:
+    """A record goes to its partition if the topic still has it, and to any other one otherwise."""
+    cluster.cluster.create_topic("times", 2)
+    letters = [letter("t", number, partition=partition) for number, partition in enumerate((1, 0, 2, 1, -1, 10**10))]
+    times_ms = [0, 1, 5000, 999, 0, 10**12]
+    cluster.write_headers("times", letters[:3], 0, times_ms=times_ms[:3])
+    cluster.write_headers("times", letters[3:], 1, times_ms=times_ms[3:])
+    done = cluster.run("dlq", "replay", "times", "--execute", "--transaction-size", "4")
+    assert (done.code, done.errors) == (0, "6 dead letters were written.\n")
+    found = cluster.read("t", columns=["partition", "timestamp"]).read_all().to_pylist()
+    placed = {(row["partition"], round(row["timestamp"].timestamp() * 1000)) for row in found}
+    assert placed >= {(1, 0), (0, 1), (1, 999)}
+    assert sorted(round(row["timestamp"].timestamp() * 1000) for row in found) == sorted(times_ms)
+
+
+def test_letters_that_were_replayed_too_often_are_skipped_once(cluster: CommandCluster) -> None:
+    cluster.cluster.create_topic("capped", 2)
+    for partition in (0, 1):
+        cluster.write_headers("capped", [letter("t", number, replays=3) for number in range(2)], partition)
+    for more, code, skipped in (((), 1, True), (("--execute",), 1, True), (("--execute",), 0, False), ((), 0, False)):
+        done = cluster.run("dlq", "replay", "capped", *more)
+        assert (done.code, "4 dead letters were replayed 3 times before" in done.errors) == (code, skipped), done
+    assert cluster.values(["t", "u"]) == []
+    assert cluster.run("dlq", "replay", "capped", "--to", "capped").code == 2
+
+
+def commit_replayed(cluster: CommandCluster, offsets: dict[TopicPartition, CommittedOffset]) -> None:
+    """Commit the progress of another replay of ``dlq``."""
+    client = cluster.client()
+    coordinator = TransactionCoordinatorClient(client, "another")
+    producer = coordinator.init_transactions(60_000).producer
+    group = "kafka-direct-replay.dlq"
+    coordinator.add_offsets(producer, group)
+    ConsumerGroup(client, group).commit_in_transaction("another", producer, offsets, transaction_v2=False)
+    coordinator.end_transaction(producer, commit=True, transaction_v2=False)
+    cluster.sleep(5)  # until the transaction has ended
+
+
+def test_only_the_progress_in_this_topic_counts(cluster: CommandCluster) -> None:
+    """The topic was recreated since the replay of before, so its offsets are others."""
+    dlq_0, dlq_1 = (TopicPartition("dlq", number) for number in (0, 1))
+    known = str(cluster.topic_id("dlq"))
+    commit_replayed(cluster, {dlq_0: CommittedOffset(2, str(UUID(int=7))), dlq_1: CommittedOffset(2, known)})
+    dry = cluster.run("dlq", "replay", "dlq", "--json")
+    assert [tuple(row.values()) for row in dry.rows] == [
+        ("t", 3, 2, "dlq-0@0", "dlq-1@2"),
+        ("u", 1, 1, "dlq-0@1", "dlq-0@1"),
+    ]
+
+
+def test_a_replay_does_not_take_back_the_progress_of_another_one(
+    cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one progresses in the partition that this one does not reach."""
+    init = TransactionalProducer.init_transactions
+
+    def init_late(producer: TransactionalProducer, *arguments: Any) -> None:
+        cluster.commit("kafka-direct-replay.dlq", {TopicPartition("dlq", 1): 2})
+        init(producer, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TransactionalProducer, "init_transactions", init_late)
+        assert cluster.run("dlq", "replay", "dlq", "-o", "1", "-n", "1", "--execute").code == 0
+    cluster.sleep(5)  # until the transaction has ended
+    lag = cluster.run("lag", "kafka-direct-replay.dlq", "--json").rows
+    assert [(row["partition"], row["offset"]) for row in lag] == [("dlq-0", 2), ("dlq-1", 2)]
 
 
 def committed(cluster: CommandCluster) -> list[dict[str, Any]]:
