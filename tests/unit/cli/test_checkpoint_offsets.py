@@ -121,7 +121,7 @@ def test_a_time_after_some_ends_does_not_move_them(cluster: CommandCluster, tmp_
 
 @pytest.mark.parametrize("more", [(), ("--allow-skip",)])
 def test_a_rewind_counts_each_offset_once(cluster: CommandCluster, tmp_path: Path, more: tuple[str, ...]) -> None:
-    """Each wanted offset is read again, has expired or is skipped, whatever the bounds of the logs are."""
+    """Each wanted offset is read again, has expired or is skipped, for any bounds of the logs."""
     random = Random(len(more))
     for start in (0, 4, 8, 10):
         for tp in (T0, T1):
