@@ -19,7 +19,7 @@ from pyspark_kafka_direct.client.connection import Connection
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.direct.location_strategies import Executor
 from pyspark_kafka_direct.errors import BrokerTimeoutError, OptionError, TlsError
-from pyspark_kafka_direct.options.security_settings import TlsSettings
+from pyspark_kafka_direct.options.security_settings import SaslSettings, SecuritySettings, TlsSettings
 from pyspark_kafka_direct.options.settings import ConnectionSettings
 from pyspark_kafka_direct.protocol.description_messages import (
     DESCRIBE_CLUSTER,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from pyspark_kafka_direct.cli.doctor.findings import Result
+    from pyspark_kafka_direct.client.system import System
 
 SETTINGS = ConnectionSettings((("b1", 1), ("b2", 2)))
 
@@ -140,6 +141,93 @@ def test_each_address_and_defect_of_a_certificate_is_named(monkeypatch: pytest.M
     assert late.findings[-1] == ("tls", "problem", "Raise --timeout or --timeout.")
 
 
+PLAIN, SCRAM, TOKEN = SaslSettings("PLAIN", "alice"), SaslSettings("SCRAM-SHA-512", "bob"), SaslSettings("OAUTHBEARER")
+
+
+@pytest.mark.parametrize(
+    ("tls", "sasl", "warnings"),
+    [
+        (None, None, []),
+        (None, PLAIN, ["sasl: The password crosses"]),
+        (None, TOKEN, ["sasl: The token crosses"]),
+        (None, SCRAM, []),
+        (TlsSettings(), PLAIN, []),
+        (TlsSettings(), TOKEN, []),
+        (TlsSettings(), None, []),
+        (TlsSettings(check_hostname=False), SCRAM, ["tls: The name in the certificate is not checked"]),
+        (TlsSettings(check_hostname=False), PLAIN, ["tls: The name in the certificate is not checked"]),
+    ],
+)
+def test_what_a_listener_does_not_protect(
+    monkeypatch: pytest.MonkeyPatch, tls: TlsSettings | None, sasl: SaslSettings | None, warnings: list[str]
+) -> None:
+    """A connection that fails later has its warnings, too."""
+    sock = values(getpeername=lambda: ("10.0.0.1", 1), close=lambda: None)
+    connection = values(
+        api_versions={}, negotiate_versions=lambda _: None, authenticate=lambda _: None, close=lambda: None
+    )
+    monkeypatch.setattr(broker_check, "resolve_broker", lambda *_: [values(address=("10.0.0.1", 1))])
+    monkeypatch.setattr(broker_check, "connect_addresses", lambda *_: sock)
+    monkeypatch.setattr(certificates, "valid_chain_finding", lambda _: ("valid", False))
+
+    class FakeConnection:
+        def __new__(cls, *_: object) -> Any:
+            return connection
+
+        start_tls = staticmethod(lambda *_: sock)
+
+    monkeypatch.setattr(broker_check, "Connection", FakeConnection)
+    settings = replace(SETTINGS, security=SecuritySettings(tls=tls, sasl=sasl))
+    check = BrokerCheck(settings, "b1", 1, Wanted(), Deadline.after(60), found_brokers=lambda _: None)
+    check.run()
+    found = {(name, text) for name, result, text in check.findings if result == "ok"}
+    assert {("dns", "10.0.0.1"), ("tcp", "connected to 10.0.0.1")} <= found
+    assert (("tls", "valid") in found) == (tls is not None)
+    names = {"PLAIN": "PLAIN as 'alice'", "SCRAM-SHA-512": "SCRAM-SHA-512 as 'bob'", "OAUTHBEARER": "OAUTHBEARER"}
+    assert [text for name, text in found if name == "sasl"] == ([] if sasl is None else [names[sasl.mechanism]])
+    shown = [f"{name}: {text}" for name, result, text in check.findings if result == "warning"]
+    assert (len(shown), [text.startswith(start) for text, start in zip(shown, warnings, strict=True)]) == (
+        len(warnings),
+        [True] * len(warnings),
+    )
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("skew", [-70.0, -3.0, 0.0, 3.0, 70.0])
+def test_the_clock_is_compared_with_the_leaders_in_the_middle_of_the_request(
+    monkeypatch: pytest.MonkeyPatch, order: int, skew: float
+) -> None:
+    """The request takes 4 seconds; the other voters have caught up before, or report no time."""
+    now = [1_700_000_000.0]
+    system = values(wall_time=lambda: now[0], monotonic=lambda: now[0] - 1e9)
+    at_middle = now[0] + 2
+    times = {1: at_middle - skew - 5, 2: at_middle - skew, 3: at_middle - skew - 9, 4: -0.001}
+    voters = [values(replica_id=number, last_caught_up_timestamp=int(time * 1000)) for number, time in times.items()][
+        ::order
+    ]
+    partitions = [values(leader_id=2, current_voters=voters)]
+
+    class SlowConnection(ScriptedConnection):
+        def call(self, message: Any, request: Any, deadline: Deadline) -> Any:
+            response = super().call(message, request, deadline)
+            now[0] += 4
+            return response
+
+    quorum = values(error_code=0, topics=[values(partitions=partitions)])
+    check = BrokerCheck(
+        SETTINGS, "b1", 1, Wanted(), Deadline.after(60, "x", cast("System", system)), found_brokers=lambda _: None
+    )
+    check._request_clock(cast("Connection", SlowConnection({DESCRIBE_QUORUM.key: quorum})))
+    assert check.clock is not None
+    assert check.clock.seconds == pytest.approx(skew, abs=0.002)
+    assert check.clock[1:] == (2.0, 2)
+    check.brokers = [Broker(1, "b1", 1)]
+    monkeypatch.setattr(cluster_check, "_check_brokers", lambda *_: [check])
+    (found,) = (each for each in cluster_check.check_cluster(SETTINGS, Wanted(), 10) if each.check == "clock")
+    assert found.result == ("problem" if abs(skew) > 62 else "ok")  # 3 seconds are within the uncertainty
+    assert ("ahead of" in found.text) == (skew > 0)
+
+
 def test_every_broker_that_another_one_returns_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that it returns in a second response."""
     returned = {1: [[1], [1, 3, 4]], 2: [[2, 5]], 3: [[3, 6]]}
@@ -231,7 +319,7 @@ def test_the_command_checks_executors_unless_a_login_fails(
     def check_all(settings: Mapping[str, str], wanted: Wanted, timeout: float) -> list[Finding]:
         calls.append((settings["client.id"], wanted, timeout))
         sasl: Result = "problem" if login_fails else "ok"
-        return [Finding("b1", "tls", "ok", ""), Finding("b1", "sasl", sasl, ""), Finding("b2", "sasl", "ok", "")]
+        return [Finding("b1", "tls", "problem", ""), Finding("b1", "sasl", sasl, ""), Finding("b2", "sasl", "ok", "")]
 
     def check_executors(master: str, conf: Mapping[str, str], settings: Any, wanted: Wanted, timeout: float) -> Any:
         calls.append((master, conf, wanted))
@@ -286,6 +374,68 @@ def test_executors_are_in_order_and_all_settings_apply(monkeypatch: pytest.Monke
     monkeypatch.setattr(location_strategies, "list_executors", lambda _: executors)
     found = spark_checks._wait_for_executors(cast("SparkContext", None), "local-cluster[3,1,1024]")
     assert [each.id for each in found] == ["1", "2", "10"]
+
+
+def waited(monkeypatch: pytest.MonkeyPatch, counts: Sequence[int], master: str, instances: str = "") -> tuple[int, int]:
+    """Return how many executors are found, and after how many seconds; each second another number is registered."""
+    from pyspark_kafka_direct.direct import location_strategies
+
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def list_executors(_: object) -> list[Executor]:
+        return [Executor("h", str(number)) for number in range(counts[min(int(now[0]), len(counts) - 1)])]
+
+    monkeypatch.setattr(spark_checks, "time", values(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(location_strategies, "list_executors", list_executors)
+    conf = values(get=lambda name, default: instances if name == "spark.executor.instances" else default)
+    context = cast("SparkContext", values(getConf=lambda: conf))
+    found = spark_checks._wait_for_executors(context, master)
+    return len(found), round(now[0])
+
+
+@pytest.mark.parametrize(
+    ("counts", "master", "instances", "expected"),
+    [
+        ([0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3], "local-cluster[3,1,1024]", "", (3, 11)),
+        ([1, 1, 1, 1, 1, 1, 1, 1, 1, 2], "spark://m", "2", (2, 9)),
+        ([1, 2, 3, 3, 3, 3, 3, 3, 3, 3], "spark://m", "", (3, 7)),
+        ([3, 3, 3, 2, 2, 2, 2, 2, 2, 2], "spark://m", "", (2, 8)),  # an executor was lost
+        ([0, 1, 0, 0, 0, 0, 0, 0, 0, 4], "spark://m", "", (4, 14)),
+        ([2, 0], "spark://m", "3", (0, 120)),
+        ([1], "yarn", "2", (1, 120)),
+        ([5], "local[4]", "", (0, 0)),
+    ],
+)
+def test_all_executors_that_are_expected_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, counts: list[int], master: str, instances: str, expected: tuple[int, int]
+) -> None:
+    assert waited(monkeypatch, counts, master, instances) == expected
+
+
+@pytest.mark.parametrize(("executors", "rounds"), [(0, 1), (1, 1), (2, 1), (3, 2), (7, 4)])
+def test_executors_that_have_to_wait_for_others_have_more_time(
+    monkeypatch: pytest.MonkeyPatch, executors: int, rounds: int
+) -> None:
+    limits: list[float] = []
+
+    def wait(futures: Sequence[Any], timeout: float) -> tuple[set[Any], set[Any]]:
+        limits.append(timeout)
+        for future in futures:
+            future.exception(300)
+        return {*futures}, set()
+
+    def run_task(*_: object) -> None:
+        raise OptionError("failed")
+
+    monkeypatch.setattr(spark_checks, "wait", wait)
+    monkeypatch.setattr(spark_checks, "_run_task", run_task)
+    monkeypatch.setattr(spark_checks, "_MAX_JOBS", 2)
+    each = [Executor("h", str(number)) for number in range(executors)]
+    found = spark_checks._run_tasks(cast("SparkContext", None), each, {}, 5.0)
+    assert (len(found), limits) == (max(executors, 1), [rounds * 125.0])
 
 
 @pytest.mark.parametrize(

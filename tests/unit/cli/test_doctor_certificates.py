@@ -115,6 +115,29 @@ def test_the_presented_chain_is_complete(tmp_path: Path) -> None:
     assert [each.subject.rfc4514_string() for each in verified] == ["CN=broker", "CN=CA 1", "CN=CA 2"]
 
 
+@pytest.mark.parametrize(
+    ("days", "start", "result", "text"),
+    [
+        (40, 1, "ok", "client certificate of CN=broker, expires on "),
+        (15, 1, "ok", "client certificate of CN=broker, expires on "),
+        (13, 1, "warning", "This client's certificate expires on "),
+        (0, 1, "problem", " (today). Renew it (kafka.ssl.certificate.location)."),
+        (-1, 3, "problem", " (1 day ago). Renew it (kafka.ssl.certificate.location)."),
+        (-2, 3, "problem", " (2 days ago). Renew it (kafka.ssl.certificate.location)."),
+        (40, -2, "problem", "The certificate of CN=broker is valid from "),
+    ],
+)
+def test_the_certificate_of_the_client_by_its_age(
+    tmp_path: Path, days: int, start: int, result: str, text: str
+) -> None:
+    client, _ = chain_of(days, 40, start=start)
+    (tmp_path / "client.pem").write_text(client.pem + client.key_pem())
+    security = tls(**{"ssl.certificate.location": str(tmp_path / "client.pem")}).security
+    assert security.tls is not None
+    (finding,) = client_certificate_finding("this Python", security.tls)
+    assert (finding.result, text in finding.text) == (result, True), finding
+
+
 def test_the_certificate_of_the_client_is_the_first_one(tmp_path: Path) -> None:
     client, issuer, _ = chain_of(40, 5, 40)
     (tmp_path / "client.pem").write_text(client.pem + issuer.pem + client.key_pem())

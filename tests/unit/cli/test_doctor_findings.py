@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import threading
 from concurrent.futures import Future
 from importlib.metadata import version
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
 from tests.unit.client.certified_keys import CertifiedKey
 
 from pyspark_kafka_direct.cli.doctor import cluster_check, environment, spark_checks
@@ -31,7 +34,6 @@ from pyspark_kafka_direct.options.settings import ConnectionSettings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pytest
     from pyspark import SparkContext
 
     from pyspark_kafka_direct.cli.doctor.findings import Result
@@ -115,6 +117,16 @@ def test_only_the_coordinator_describes_a_group() -> None:
 def test_all_operations_are_named() -> None:
     finding = check_permission("topic t", (1 << 3) | (1 << 8) | (1 << 11), "Write", "--topic t", SETTINGS)
     assert "(allowed: Read, Describe, AlterConfigs)" in finding.text
+
+
+@pytest.mark.parametrize("name", ["g", "my group", "it's", "$(id)", "a;b", "ü"])
+def test_the_command_that_allows_an_operation_can_be_run(name: str) -> None:
+    denied = SimpleNamespace(error_code=30, group_state="", members=[], authorized_operations=0)
+    finding = next(check_group(name, [checked(1, groups={name: denied})], SETTINGS))
+    command = shlex.split(finding.text.partition("Allow it: ")[2])
+    options = dict(pairwise(command))
+    assert (options["--group"], options["--operation"], options["--allow-principal"]) == (name, "Read", "User:NAME")
+    assert options["--bootstrap-server"] == "b1:1,b2:2,b3:3"
 
 
 def test_findings_of_each_broker_and_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +214,8 @@ def test_names_of_certificates() -> None:
     certificate = x509.load_pem_x509_certificate(key.pem.encode())
     hosts = ["a.example.com", "B.example.com", "c.example.org", "10.0.0.1", "10.0.0.2", "x.example.com"]
     assert [host for host in hosts if _is_for(certificate, host)] == hosts[:-1]
+    others = ["a.c.example.org", "example.org", "cexample.org", "b.example.com.", "10.0.0.3", "*.example.com", "org"]
+    assert [host for host in others if _is_for(certificate, host)] == ["b.example.com."]
     subject = ((("countryName", "DE"),), (("organizationName", "O"), ("commonName", "the CA")))
     assert _subject_text({"subject": subject}) == _subject_text({"subject": subject[::-1]}) == "CN=the CA"
 
