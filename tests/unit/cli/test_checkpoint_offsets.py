@@ -119,6 +119,28 @@ def test_a_time_after_some_ends_does_not_move_them(cluster: CommandCluster, tmp_
     assert cluster.run("checkpoint", "rewind", checkpoint, "--to-time", "-1s").text == "No offset would change.\n"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("consume", "t", "-e", "-o", "-3"),
+        ("consume", "t", "-e", "--offset", "-3"),
+        ("audit", "t", "--output-topic", "out", "--from", "-1s", "--output-from", "-1h", "--filtered"),
+        ("audit", "t", "--output-topic", "out", "--to", "-1h", "--filtered"),
+        ("dlq", "show", "t", "-o", "-2"),
+        ("transactions", "abort", "--partition", "t-0", "--start-offset", "-1"),
+        ("checkpoint", "rewind", "{}", "--to-time", "-2h"),
+        ("checkpoint", "show", "{}", "--batches", "-1"),
+    ],
+    ids=" ".join,
+)
+def test_a_negative_value_is_no_option(cluster: CommandCluster, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    cluster.cluster.create_topic("out", 1)
+    cluster.sleep(60)  # until the broker knows it
+    checkpoint = write_checkpoint(tmp_path, [[{"t": {"0": 1, "1": 1}}]], committed=1)
+    found = cluster.run(*(each.format(checkpoint) for each in arguments))
+    assert found.code in (0, int(arguments[0] == "transactions")), found
+
+
 @pytest.mark.parametrize("more", [(), ("--allow-skip",)])
 def test_a_rewind_counts_each_offset_once(cluster: CommandCluster, tmp_path: Path, more: tuple[str, ...]) -> None:
     """Each wanted offset is read again, has expired or is skipped, for any bounds of the logs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import sys
@@ -186,6 +187,20 @@ LAGS = st.lists(st.integers(0, 9), max_size=7)
 NOTES = st.lists(st.sampled_from(["a note", "another note"]), max_size=2)
 
 
+def test_columns_are_left_out_one_by_one_if_the_terminal_is_narrower() -> None:
+    names = ("query_id", "partition", "offset", "end", "lag", "rate")
+    row: dict[str, object] = dict.fromkeys(names, 1)
+    table = LiveTable([row], names, frozenset(), (0,))
+    shown = [LiveScreen([table], []).lines(width, 9)[0][0].split() for width in range(60, 20, -1)]
+    left = [*dict.fromkeys(" ".join(titles) for titles in shown)]
+    assert left == [
+        "QUERY ID PARTITION OFFSET END LAG RATE",
+        "PARTITION OFFSET END LAG RATE",
+        "PARTITION OFFSET LAG RATE",
+        "PARTITION LAG RATE",
+    ]
+
+
 @given(LAGS, st.frozensets(st.integers(0, 6)), NOTES, st.booleans(), st.integers(1, 40), st.integers(1, 14))
 def test_any_screen_has_the_worst_rows_in_their_colours(
     lags: list[int], highlighted: frozenset[int], notes: list[str], has_queries: bool, width: int, height: int
@@ -272,6 +287,28 @@ def test_a_long_message_is_complete(
     words = [f"partition-{number}" for number in range(500)]
     to_stderr(" ".join(words))
     assert capsys.readouterr().err.split() == words
+
+
+@pytest.mark.parametrize("batches", [2, 4000])
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_an_output_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, batches: int, more: tuple[str]
+) -> None:
+    """The reader of a pipe may end before all is read, as head does, and a disk may be full, at any time."""
+    for batch in range(2):
+        write(tmp_path, batch, json.dumps({"t": {str(number): number for number in range(batches)}}))
+    command = ["checkpoint", "show", str(tmp_path), *more]
+
+    def code_with(file: int | str) -> int:
+        with open(file, "w") as stream, monkeypatch.context() as patched:  # it is closed as at the exit of Python
+            patched.setattr(sys, "stdout", stream)
+            return main(command)
+
+    reader, writer = os.pipe()
+    os.close(reader)
+    assert (code_with(writer), capsys.readouterr().err) == (0, "")
+    assert code_with("/dev/full") == 3
+    assert capsys.readouterr().err == "kafka-direct checkpoint: OSError: [Errno 28] No space left on device\n"
 
 
 def test_the_offsets_of_a_checkpoint(
