@@ -44,7 +44,7 @@ class Pipe:
     def __init__(self, *, is_terminal: bool = False) -> None:
         self._written = io.BytesIO()
         self._read = 0
-        self.stream = _Stream(io.BufferedWriter(self._written), is_terminal)  # type: ignore[type-var]
+        self.stream = _Stream(io.BufferedWriter(self._written), is_terminal)
 
     def read(self) -> str:
         """Return what was flushed since the last call."""

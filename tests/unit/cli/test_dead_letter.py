@@ -69,13 +69,13 @@ def test_no_header_makes_it_fail(headers: Any) -> None:
 )
 def test_numbers_of_each_form(number: int, form: str) -> None:
     """Connect and Streams write digits, of which four or eight are as long as the binary numbers of Spring."""
-    if not form:
-        names, value = (b"__connect.errors.offset", b"__streams.errors.offset"), b"%d" % number
-    else:
+    if form:
         number %= 0x20000000  # above, a byte of the number may be a digit
-        names, value = (b"kafka_dlt-original-offset",), struct.pack(f">{form}", number)
-    for name in names:
-        assert letter([(name, value)]).original_offset == number
+        value = struct.pack(f">{form}", number)
+        assert letter([(b"kafka_dlt-original-offset", value)]).original_offset == number
+        return
+    for name in (b"__connect.errors.offset", b"__streams.errors.offset"):
+        assert letter([(name, b"%d" % number)]).original_offset == number
 
 
 def test_the_size_has_each_part() -> None:

@@ -127,7 +127,7 @@ def test_the_last_committed_of_several_batches_counts(cluster: CommandCluster, t
 
 
 def at_each_show(monkeypatch: pytest.MonkeyPatch, *actions: Callable[[], object]) -> None:
-    """Run one of the actions between two shows, which are two seconds apart, and interrupt the command after them."""
+    """Run one of the actions in each pause of the command, and interrupt it after them."""
     now, remaining = [0.0], iter(actions)
 
     def sleep(seconds: float) -> None:
@@ -180,7 +180,9 @@ def test_each_show_of_several_groups_is_that_of_a_model(
         yield screens.append
 
     random = Random(seed)
-    partitions = [(group, tp) for group in ("a", "b") for tp in (T0, T1, U0)]
+    groups = ("a", "b") if seed % 2 else ("b", "a")
+    interval = random.choice([0.5, 4.0])
+    partitions = [(group, tp) for group in groups for tp in (T0, T1, U0)]
     offsets: list[dict[tuple[str, TopicPartition], int]] = []
     ends: list[dict[TopicPartition, int]] = []
 
@@ -195,7 +197,7 @@ def test_each_show_of_several_groups_is_that_of_a_model(
             else random.choice([0, 10, 11, random.randrange(12)])
             for each in partitions
         }
-        for group in ("a", "b"):
+        for group in groups:
             cluster.commit(group, {tp: now[group, tp] for tp in (T0, T1, U0)})
         offsets.append(now)
         ends.append({tp: cluster.log(tp).end for tp in (T0, T1, U0)})
@@ -205,7 +207,7 @@ def test_each_show_of_several_groups_is_that_of_a_model(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     progress()
     at_each_show(monkeypatch, *[progress] * 8)
-    assert cluster.run("lag", "a", "b", "--watch").code == 130
+    assert cluster.run("lag", *groups, "--watch", "--interval", str(interval)).code == 130
     lags = [{each: end[each[1]] - at[each] for each in partitions} for at, end in zip(offsets, ends, strict=True)]
     for number, screen in enumerate(screens):
         table, at = screen.tables[-1], offsets[number]
@@ -215,7 +217,7 @@ def test_each_show_of_several_groups_is_that_of_a_model(
             assert (row["offset"], row["end"], row["lag"]) == (at[each], ends[number][each[1]], lags[number][each])
             stable_end = ends[number][T0] if each[1] == T0 else 10
             assert row["stable_lag"] == max(stable_end - at[each], 0)
-            rate = round((at[each] - offsets[number - 1][each]) / 2) if number else None
+            rate = round((at[each] - offsets[number - 1][each]) / interval) if number else None
             assert row["rate"] == rate
             is_red = bool(before) and lags[number][each] > max(lag[each] for lag in before)
             assert (index in table.highlighted) == is_red, (number, each)

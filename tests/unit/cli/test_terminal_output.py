@@ -201,6 +201,29 @@ def test_columns_are_left_out_one_by_one_if_the_terminal_is_narrower() -> None:
     ]
 
 
+@given(
+    st.sampled_from(["group", "checkpoint", "group or checkpoint"]),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=3),
+    st.integers(0, 60),
+)
+def test_names_are_shortened_only_as_far_as_needed(
+    reader: str, has_source: bool, lengths: list[tuple[int, int]], more: int
+) -> None:
+    columns = [reader, *(["source"] if has_source else []), "partition", "lag"]
+    rows = [{reader: "r" * one, "source": "flights", "partition": "p" * two, "lag": 5} for one, two in lengths]
+    gaps = 2 * (len(columns) - 1)
+    full = [max(len(column), *(len(str(row[column])) for row in rows)) for column in columns]
+    width = sum(min(size, max(8, len(column))) for size, column in zip(full, columns, strict=True)) + gaps + more
+    lines = [line for line, _ in LiveScreen([LiveTable(rows, columns)], []).lines(width, 9)]
+    assert {len(line) for line in lines} == {min(len(lines[0]), width)}
+    assert [line.split()[-1] for line in lines] == ["LAG", *["5"] * len(rows)]
+    is_short = any("…" in line for line in lines)
+    assert is_short == (sum(full) + gaps > width)
+    if is_short:  # with one more character, at most two names are longer
+        assert width - len(lines[0]) < 2
+
+
 @given(LAGS, st.frozensets(st.integers(0, 6)), NOTES, st.booleans(), st.integers(1, 40), st.integers(1, 14))
 def test_any_screen_has_the_worst_rows_in_their_colours(
     lags: list[int], highlighted: frozenset[int], notes: list[str], has_queries: bool, width: int, height: int

@@ -117,7 +117,9 @@ def accept_markers(cluster: CommandCluster) -> None:
     def respond(_: int, __: dict[str, Any]) -> dict[str, Any]:
         (*_, request) = cluster.received("WriteTxnMarkers")
         (marker,) = request.markers
-        ((name, (index,)),) = ((topic.name, topic.partition_indexes) for topic in marker.topics)
+        (topic,) = marker.topics
+        (index,) = topic.partition_indexes
+        name = topic.name
         cluster.end_transaction(TopicPartition(name, index), marker.producer_id, commit=marker.transaction_result)
         topics = [{"name": name, "partitions": [{"partition_index": index, "error_code": 0}]}]
         return {"markers": [{"producer_id": marker.producer_id, "topics": topics}]}
