@@ -41,7 +41,7 @@ def rewind_query(arguments: argparse.Namespace) -> int:
     ends = _new_ends(checkpoint, moves)
     obstacle = _obstacle_in_log(moves, allow_skip=arguments.allow_skip)
     if obstacle is None and (checkpoint.has_state or checkpoint.batch(last).watermark_ms):
-        _print_new_starts(ends, as_json=arguments.json)
+        _print_new_starts({**checkpoint.last_sources(), **ends}, as_json=arguments.json)
         return FOUND_PROBLEM
     obstacle = obstacle or _obstacle_in_checkpoint(checkpoint)
     if obstacle is None and arguments.execute and not arguments.force:

@@ -111,6 +111,25 @@ def test_a_continuous_query_and_a_watermark(tmp_path: Path, capsys: pytest.Captu
     assert names(tmp_path) == ["commits/7", "offsets/7", "transactions/0"]
 
 
+@pytest.mark.parametrize("more", [(), ("--json",), ("--execute",)])
+def test_a_query_with_state_gets_the_starts_of_all_its_sources(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    """A new checkpoint has the offsets of no source, also not of those that stay where they are."""
+    (tmp_path / "state/0").mkdir(parents=True)
+    write(tmp_path, 7, '{"x":{"0":5,"1":0}}', "-", '{"z":{"0":8}}', '{"x":{"0":6}}')
+    assert rewind(tmp_path, '{"x":{"1":0,"0":2},"z":{"0":8}}', "--source", "0", *more) == 2  # z is in no source 0
+    capsys.readouterr()
+    assert rewind(tmp_path, '{"x":{"1":0,"0":2}}', "--source", "0", *more) == 1
+    lines = capsys.readouterr().out.splitlines()[1 if "--json" in more else 2 :]
+    starts = {"0": {"x": {"0": 2, "1": 0}}, "2": {"z": {"0": 8}}, "3": {"x": {"0": 6}}}
+    if "--json" in more:
+        found = {row["source"]: json.loads(row["startingOffsets"]) for row in map(json.loads, lines)}
+    else:
+        found = {line.split()[1].rstrip(":"): json.loads(line.partition(": ")[2]) for line in lines}
+    assert found == starts
+
+
 def test_a_batch_that_the_query_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, 7, '{"x":{"0":5}}')
     assert rewind(tmp_path, '{"x":{"0":1}}', "--execute", "--file-sink") == 0

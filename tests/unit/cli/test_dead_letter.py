@@ -70,7 +70,7 @@ def test_no_header_makes_it_fail(headers: Any) -> None:
 def test_numbers_of_each_form(number: int, form: str) -> None:
     """Connect and Streams write digits, of which four or eight are as long as the binary numbers of Spring."""
     if form:
-        number %= 0x20000000  # above, a byte of the number may be a digit
+        number = number % 0x20000000 - 3  # the bytes of a larger number may all be digits
         value = struct.pack(f">{form}", number)
         assert letter([(b"kafka_dlt-original-offset", value)]).original_offset == number
         return
