@@ -38,6 +38,8 @@ def abort(cluster: ClusterClient, arguments: argparse.Namespace) -> int:
     if arguments.partition is None:
         if arguments.transactional_id is None:
             raise OptionError("Name one transactional id, or set --partition")
+        if arguments.start_offset is not None:
+            raise OptionError("--start-offset needs --partition; a transactional id has one transaction")
         return _abort_id(cluster, arguments.transactional_id, execute=arguments.execute)
     if arguments.transactional_id is not None:
         raise OptionError("Remove the transactional id, or --partition")

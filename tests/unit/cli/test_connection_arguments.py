@@ -63,6 +63,8 @@ def test_properties_are_those_of_java() -> None:
         ("\\\n\na=b", {"a": "b"}),
         ("a=b\n\\\r ", {"a": "b"}),
         ("a=\\\n#b\n", {"a": "#b"}),
+        ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+        ("a=b\\\\\\\n c\\\\", {"a": "b\\c\\"}),
         ("a=b\nc=d\\", {"a": "b", "c": "d"}),
         ("a=b\\\n  c\\\n", {"a": "bc"}),
     ],
@@ -163,6 +165,18 @@ def test_mistakes(arguments: tuple[str, ...], message: str, tmp_path: Path, monk
     monkeypatch.setenv(PROFILES_VARIABLE, str(profiles))
     with pytest.raises(OptionError, match=message):
         settings(*arguments)
+
+
+def test_the_file_of_profiles_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / ".config/kafka-direct"
+    folder.mkdir(parents=True)
+    (folder / "profiles.toml").write_text('[p]\n"bootstrap.servers" = "p:1"\n')
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("", "~/.config/kafka-direct/profiles.toml"):
+        monkeypatch.setenv(PROFILES_VARIABLE, variable)
+        assert settings("--profile", "p") == {"bootstrap.servers": "p:1"}
+    monkeypatch.delenv(PROFILES_VARIABLE)
+    assert settings("--profile", "p") == {"bootstrap.servers": "p:1"}
 
 
 def test_a_profile_file_that_is_no_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

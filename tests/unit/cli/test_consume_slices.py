@@ -117,6 +117,21 @@ def test_a_loss_in_each_partition_fails_only_if_that_is_wanted(cluster: CommandC
     assert (found.code, len(losses)) == ((3, 0) if fails == "true" else (0, 2))
 
 
+def test_lost_records_do_not_count_for_a_limit(cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def expire() -> None:
+        for tp in (T0, T1):
+            cluster.delete_records(tp, 3)
+
+    def append() -> None:
+        for tp in (T0, T1):
+            cluster.append(tp, 1)
+
+    cluster.before("Fetch", expire)
+    while_it_waits(monkeypatch, *[append] * 9)
+    found = cluster.run("consume", "t", *FORMAT, "-o", "1", "-n", "9")
+    assert (found.code, len(found.text.split()), "2 offsets were skipped" in found.errors) == (0, 9, True)
+
+
 def test_times_apply_to_each_partition(cluster: CommandCluster) -> None:
     times = [batch.max_timestamp for batch in cluster.log(T0).batches]
     found = cluster.run("consume", "t", "u", *FORMAT, "-o", f"@{times[1]}:{times[4]}")

@@ -59,6 +59,45 @@ def test_partitions_whose_transactions_are_not_shown(cluster: CommandCluster) ->
     assert found.errors.startswith("t-0, t-1: records are not stable yet")
 
 
+@pytest.mark.parametrize("hidden", [T0, T1])
+def test_the_transactions_of_one_partition_are_not_shown(cluster: CommandCluster, hidden: TopicPartition) -> None:
+    def without_producers(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        topics = [
+            {**topic, "partitions": [
+                {**each, "active_producers": []} if each["partition_index"] == hidden.partition else each
+                for each in topic["partitions"]
+            ]}
+            for topic in values["topics"]
+        ]  # fmt: skip
+        return {**values, "topics": topics}
+
+    cluster.change("DescribeProducers", without_producers)
+    other = T1 if hidden == T0 else T0
+    found = cluster.run("transactions", "list", "--json")
+    unseen, hanging = found.errors.splitlines()
+    assert (found.code, [row["partition"] for row in found.rows]) == (1, [str(other)] * 2)
+    assert unseen.startswith(f"{hidden}: records are not stable yet")
+    assert hanging.startswith(f"{other}, {other}: a hanging transaction")
+
+
+def test_one_transaction_has_to_be_named(cluster: CommandCluster) -> None:
+    TransactionCoordinatorClient(cluster.client(), "one").init_transactions(60_000)
+    for arguments in ((), ("one", "--partition", "t-0"), ("--start-offset", "0"), ("one", "--start-offset", "0")):
+        found = cluster.run("transactions", "abort", *arguments, "--execute", "--force")
+        assert (found.code, found.text) == (2, ""), found
+    assert cluster.sent("InitProducerId") == 1
+    wrong = cluster.run("transactions", "abort", "one", "--start-offset", "0", "--execute")
+    assert "--start-offset needs --partition" in wrong.errors
+
+
+def test_markers_need_a_permission(cluster: CommandCluster) -> None:
+    accept_markers(cluster, error_code=31)
+    found = cluster.run("transactions", "abort", "--partition", "t-1", "--execute", "--force")
+    assert (found.code, found.text) == (3, "")
+    assert "To write markers, the principal needs ClusterAction on the cluster." in found.errors
+    assert "partition 1" in found.errors
+
+
 def test_the_second_transaction_of_a_partition_is_chosen_by_its_start(cluster: CommandCluster) -> None:
     dry = cluster.run("transactions", "abort", "--partition", "t-1", "--start-offset", "5", "--force")
     assert (dry.code, "producer id 8" in dry.text) == (0, True), dry
@@ -111,17 +150,18 @@ def last_record_at(cluster: CommandCluster, ages_ms: dict[int, int]) -> dict[int
     return times
 
 
-def accept_markers(cluster: CommandCluster) -> None:
-    """Let brokers write the markers that are requested."""
+def accept_markers(cluster: CommandCluster, error_code: int = 0) -> None:
+    """Let brokers write the markers that are requested, or reject them."""
 
     def respond(_: int, __: dict[str, Any]) -> dict[str, Any]:
-        (*_, request) = cluster.received("WriteTxnMarkers")
+        request = cluster.received("WriteTxnMarkers")[-1]
         (marker,) = request.markers
         (topic,) = marker.topics
         (index,) = topic.partition_indexes
-        name = topic.name
-        cluster.end_transaction(TopicPartition(name, index), marker.producer_id, commit=marker.transaction_result)
-        topics = [{"name": name, "partitions": [{"partition_index": index, "error_code": 0}]}]
+        if not error_code:
+            tp = TopicPartition(topic.name, index)
+            cluster.end_transaction(tp, marker.producer_id, commit=marker.transaction_result)
+        topics = [{"name": topic.name, "partitions": [{"partition_index": index, "error_code": error_code}]}]
         return {"markers": [{"producer_id": marker.producer_id, "topics": topics}]}
 
     cluster.offer(WRITE_TXN_MARKERS)
@@ -178,6 +218,7 @@ def test_a_producer_may_have_a_hanging_transaction_beside_its_open_one(cluster: 
     assert {key[1]: row["since"] for key, row in rows.items() if row["state"] == "hanging"} == {
         producer_id: utc_time(time) for producer_id, time in times.items()
     }
+    assert rows["t-1", producer.id]["transactional_id"] == rows["u-0", producer.id]["transactional_id"] == "one"
     started_at = datetime.fromisoformat(rows["u-0", producer.id]["since"]).timestamp()
     assert 0 <= cluster.pool.system.wall_time() - started_at < 60
     abort = ("transactions", "abort", "--partition")
