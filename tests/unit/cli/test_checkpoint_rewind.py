@@ -85,6 +85,10 @@ def test_wrong_times(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: s
 def test_a_checkpoint_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, 6, '{"x":{"0":4}}')  # long ago
     write(tmp_path, 7, '{"x":{"0":5}}')
+    tomorrow = time.time() + 86_400
+    os.utime(tmp_path / "commits/7", (tomorrow, tomorrow))  # by the clock of another machine
+    assert rewind(tmp_path, '{"x":{"0":1}}', "--execute") == 1
+    assert "The last batch was committed 0 seconds ago" in capsys.readouterr().err
     os.utime(tmp_path / "commits/7")
     assert rewind(tmp_path, '{"x":{"0":1}}') == 0
     assert "Would append the empty batch 8." in capsys.readouterr().out

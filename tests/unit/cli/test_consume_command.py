@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import subprocess
 import sys
 import time
+import unicodedata
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.cli.simulated_commands import CommandCluster
 from tests.unit.cli.subcommands import subcommands_of
 
@@ -27,6 +31,8 @@ SUBCOMMANDS = [(command, name) for command in COMMANDS for name in subcommands_o
     ("text", "bounds"),
     [
         ("start", Bounds("earliest", None)),
+        *((f"{name}{end}", Bounds("earliest", None)) for name in ("oldest", "beginning") for end in ("", ":")),
+        *((f"{name}{end}", Bounds(END, None)) for name in ("newest", "end", "-0", "-00") for end in ("", ":")),
         ("end", Bounds(END, None)),
         ("47", Bounds(47, None)),
         ("47:", Bounds(47, None)),
@@ -144,6 +150,25 @@ def test_a_terminal_gets_no_control_characters_of_records() -> None:
     hostile = batch(value=pa.array([b"\x1b]0;title\x07\tb\r\xc2\x9b2J", b"\x7f"], pa.binary()))
     assert written(r"%s\n", hostile, is_terminal=True) == b"\\x1b]0;title\\x07\tb\\x0d\\xc2\\x9b2J\n\\x7f\n"
     assert written(r"%s\n", hostile) == b"\x1b]0;title\x07\tb\r\xc2\x9b2J\n\x7f\n"
+
+
+@given(st.text(), st.binary())
+def test_a_terminal_gets_only_tabs_and_line_ends_as_controls(text: str, key: bytes) -> None:
+    values = batch(value=pa.array([text.encode("utf-8", "replace"), None]), key=pa.array([key, None], pa.binary()))
+    shown = written(r"%s|%k", values, is_terminal=True).decode("utf-8", "replace")
+    assert [each for each in shown if unicodedata.category(each) == "Cc" and each not in "\t\n"] == []
+    if text.isprintable() and key.isalnum():
+        assert shown == f"{text.encode('utf-8', 'replace').decode()}|{key.decode()}|"
+
+
+def test_keys_and_values_that_are_no_text_have_separate_fields() -> None:
+    for names in (("key",), ("value",), ("key", "value")):
+        broken = batch(**{name: pa.array([name[:1].encode() + b"\xff", b"fine"], pa.binary()) for name in names})
+        first, second = (json.loads(line) for line in written(None, broken).splitlines())
+        for name in names:
+            encoded = base64.b64encode(name[:1].encode() + b"\xff").decode()
+            assert (first[f"{name}Base64"], first.get(name), second[name]) == (encoded, None, "fine")
+        assert {each for each in first if each.endswith("Base64")} == {f"{name}Base64" for name in names}
 
 
 def test_the_help_of_a_subcommand_has_only_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:

@@ -190,6 +190,26 @@ def test_new_topics_of_a_pattern_are_read_from_their_beginning(
     assert sorted(found.text.split()) == sorted(expected)
 
 
+@pytest.mark.parametrize("position", ["start", "4", "-1", "+4", "end"])
+def test_new_partitions_are_read_from_their_beginning(
+    cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch, position: str
+) -> None:
+    def expand() -> None:
+        cluster.event("expand_topic", topic="u", count=2)
+        cluster.sleep(60)  # until the broker knows them
+        for number in (1, 2):
+            cluster.append(TopicPartition("u", number), 5)
+        cluster.append(T1, 1)
+
+    while_it_waits(monkeypatch, expand)
+    found = cluster.run("consume", "t", "u", *FORMAT, "-o", position).text.split()
+    first = 4 if position == "4" else 0  # an offset applies to all partitions
+    assert [each for each in found if each[:2] in ("u1", "u2")] == [
+        f"u{partition}@{offset}" for partition in (1, 2) for offset in range(first, 5)
+    ]
+    assert (found.count("t1@5"), len(found)) == (1, len({*found}))
+
+
 def test_a_limit_counts_the_records_of_all_slices(cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def append() -> None:
         for tp in (T0, U0):

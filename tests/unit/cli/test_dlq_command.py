@@ -63,6 +63,9 @@ def test_all_are_shown_and_counted(cluster: CommandCluster) -> None:
     ]
     chosen = cluster.run("dlq", "show", "dlq", "--error", "bad1", "--json")
     assert [row["partition"] for row in chosen.rows] == [0, 1]
+    for text, offsets in (("M2", [2, 2]), ("a.bad0", [0, 2, 0, 2]), ("", [0, 1, 2] * 2), ("none", [])):
+        chosen = cluster.run("dlq", "show", "dlq", "--error", text, "--json")
+        assert (chosen.code, [row["offset"] for row in chosen.rows]) == (0, offsets)
 
 
 def test_counts_have_the_first_and_the_last_time_of_all_partitions(cluster: CommandCluster) -> None:
@@ -280,7 +283,10 @@ def test_aborted_records_at_the_end_of_each_partition_are_done(cluster: CommandC
         cluster.append(TopicPartition("dlq", partition), 2, producer_id=7)
         cluster.end_transaction(TopicPartition("dlq", partition), 7, commit=False)
     settings = ("-X", "client.id=x", "-X", "compression.type=gzip", "-X", "linger.ms=0")
-    assert cluster.run("dlq", "replay", "dlq", "--execute", "--group", "g", *settings).code == 0
+    uncommitted = ("-X", "isolation.level=read_uncommitted")
+    assert len(cluster.run("dlq", "show", "dlq", "--json", *uncommitted).rows) == 6  # aborted letters are none
+    assert cluster.run("dlq", "replay", "dlq", "--execute", "--group", "g", *settings, *uncommitted).code == 0
+    assert cluster.received("InitProducerId")[-1].transactional_id == "g.dlq"  # of this group and topic only
     cluster.sleep(5)  # until the last transaction has ended
     lag = cluster.run("lag", "g", "--json").rows
     assert [(row["partition"], row["offset"], row["lag"]) for row in lag] == [("dlq-0", 6, 0), ("dlq-1", 6, 0)]
@@ -308,6 +314,7 @@ def test_each_reason_against_a_replay_is_named(cluster: CommandCluster) -> None:
     nameless: list[list[Header]] = [[("trace", b"1")]] * 2
     letters = [letter(name, number) for number, name in enumerate(("a/b", "missing", "dlq", "internal", "a/c"))]
     cluster.write_headers("dlq", [*letters, *nameless])
+    assert cluster.run("dlq", "replay", "dlq").code == 1
     refused = cluster.run("dlq", "replay", "dlq", "--execute")
     assert refused.code == 1
     errors = refused.errors.splitlines()

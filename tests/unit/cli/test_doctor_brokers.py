@@ -161,8 +161,9 @@ PLAIN, SCRAM, TOKEN = SaslSettings("PLAIN", "alice"), SaslSettings("SCRAM-SHA-51
 def test_what_a_listener_does_not_protect(
     monkeypatch: pytest.MonkeyPatch, tls: TlsSettings | None, sasl: SaslSettings | None, warnings: list[str]
 ) -> None:
-    """A connection that fails later has its warnings, too."""
-    sock = values(getpeername=lambda: ("10.0.0.1", 1), close=lambda: None)
+    """The socket is closed if the login fails."""
+    closed: list[bool] = []
+    sock = values(getpeername=lambda: ("10.0.0.1", 1), close=lambda: closed.append(True))
     connection = values(
         api_versions={}, negotiate_versions=lambda _: None, authenticate=lambda _: None, close=lambda: None
     )
@@ -186,6 +187,12 @@ def test_what_a_listener_does_not_protect(
     names = {"PLAIN": "PLAIN as 'alice'", "SCRAM-SHA-512": "SCRAM-SHA-512 as 'bob'", "OAUTHBEARER": "OAUTHBEARER"}
     assert [text for name, text in found if name == "sasl"] == ([] if sasl is None else [names[sasl.mechanism]])
     shown = [f"{name}: {text}" for name, result, text in check.findings if result == "warning"]
+    assert not closed
+    connection.authenticate = lambda _: b"".index(b"x")  # raises an error
+    failed = BrokerCheck(settings, "b1", 1, Wanted(), Deadline.after(60), found_brokers=lambda _: None)
+    failed.run()
+    assert closed
+    assert (failed.has_failed, failed.step) == (True, "sasl" if sasl else "api versions")
     assert (len(shown), [text.startswith(start) for text, start in zip(shown, warnings, strict=True)]) == (
         len(warnings),
         [True] * len(warnings),
@@ -226,6 +233,23 @@ def test_the_clock_is_compared_with_the_leaders_in_the_middle_of_the_request(
     (found,) = (each for each in cluster_check.check_cluster(SETTINGS, Wanted(), 10) if each.check == "clock")
     assert found.result == ("problem" if abs(skew) > 62 else "ok")  # 3 seconds are within the uncertainty
     assert ("ahead of" in found.text) == (skew > 0)
+
+
+def test_only_so_many_addresses_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may return any number of them, and another one the same."""
+    monkeypatch.setattr(cluster_check, "_MAX_ADDRESSES", 5)
+    checked: list[int] = []
+
+    def run(check: BrokerCheck) -> None:
+        checked.append(check.port)
+        check.brokers = [Broker(number, f"b{number}", number) for number in range(1, 20)]
+        check._found_brokers(check)
+
+    monkeypatch.setattr(BrokerCheck, "run", run)
+    found = cluster_check.check_cluster(SETTINGS, Wanted(), 60)
+    assert sorted(checked) == [1, 2, 3, 4, 5]
+    (addresses,) = (each.text for each in found if each.check == "addresses")
+    assert addresses == "The cluster has 19 addresses, of which the first 5 were checked."
 
 
 def test_every_broker_that_another_one_returns_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,6 +114,48 @@ def test_only_the_coordinator_describes_a_group() -> None:
     assert "was not reached" in texts(check_group("g", [others[0], failed], SETTINGS))["exists"]
 
 
+@pytest.mark.parametrize(
+    ("error", "check", "result"),
+    [(0, "exists", "ok"), (14, "exists", "problem"), (30, "acls", "problem"), (35, "exists", "problem")],
+)
+def test_each_error_of_a_group(error: int, check: str, result: str) -> None:
+    found = {
+        each.check: each.result for each in check_group("g", [checked(1, groups={"g": group(error=error)})], SETTINGS)
+    }
+    assert (found[check], len(found)) == (result, 2 if error == 0 else 1)
+
+
+@pytest.mark.parametrize(
+    ("operations", "result"), [(0, "problem"), (1 << 8, "problem"), (1 << 3, "ok"), (-(1 << 31), "unknown")]
+)
+@pytest.mark.parametrize("writes", [False, True])
+def test_the_operation_that_a_query_needs(operations: int, result: str, writes: bool) -> None:
+    shift = int(writes) if operations == 1 << 3 else 0  # Write is the operation after Read
+    responses = []
+    for found in (operations << shift, (1 << 3) | (1 << 4)):
+        responses.append(topic(partition(0, 1, 2, 3)))
+        responses[-1].topic_authorized_operations = found
+    checks = [checked(1, topics=dict(zip(("t", "u"), responses, strict=True)))]
+    results = [
+        next(each for each in check_topic(name, checks, SETTINGS, writes=writes) if each.check == "acls")
+        for name in ("t", "u")
+    ]
+    assert [each.result for each in results] == [result, "ok"]
+    if result == "problem":
+        assert (
+            f"lacks {'Write' if writes else 'Read'} (allowed: {'Describe' if operations else 'nothing'})"
+            in results[0].text
+        )
+        assert "--topic t" in results[0].text
+
+
+def test_long_texts_are_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(f"b{number}:9092" for number in range(300))
+    for as_json in (False, True):
+        print_findings([Examined("driver", [Finding("cluster", "brokers", "ok", text)])], as_json=as_json)
+        assert text in capsys.readouterr().out
+
+
 def test_all_operations_are_named() -> None:
     finding = check_permission("topic t", (1 << 3) | (1 << 8) | (1 << 11), "Write", "--topic t", SETTINGS)
     assert "(allowed: Read, Describe, AlterConfigs)" in finding.text
