@@ -308,6 +308,24 @@ def test_all_records_that_were_committed_have_expired(cluster: CommandCluster, t
     assert audit.code == 1
 
 
+def test_what_cannot_be_compared(cluster: CommandCluster, tmp_path: Path) -> None:
+    sources = [{"t": {"0": 6, "1": 6}}, {"t": {"0": 5}, "u": {"0": 0}}]
+    stateful, stateless = (write_checkpoint(tmp_path / name, [sources], committed=1) for name in ("a", "b"))
+    planned = write_checkpoint(tmp_path / "c", [sources], committed=0)
+    (tmp_path / "a/state/0").mkdir(parents=True)
+    for arguments, reason in (
+        ((stateful,), "has state: it aggregates, joins, or removes duplicates"),
+        ((stateful, "--source", "1"), "has state: it aggregates, joins, or removes duplicates"),
+        ((stateless,), "Several sources of the query read 't'; add --source 0 or 1"),
+        ((stateless, "--source", "7"), "has no offsets of the topic 't' in the source '7'"),
+        ((stateless, "--source", "1", "--to", "latest"), "--to: the end follows from --checkpoint"),
+        ((planned, "--source", "0"), "has not committed a batch"),
+    ):
+        refused = cluster.run("audit", "t", "--output-topic", "out", "--checkpoint", *arguments)
+        assert (refused.code, refused.text, reason in refused.errors) == (2, "", True), refused
+    assert cluster.run("audit", "t", "--output-topic", "out", "--checkpoint", stateless, "--source", "1").code == 1
+
+
 @pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete", "delete,compact"])
 def test_the_losses_of_an_output_that_is_read_from_a_position(cluster: CommandCluster, policy: str) -> None:
     write_copies(cluster, "out", [*copies(0, *range(5)), *copies(1, *range(6))])

@@ -109,6 +109,16 @@ def test_an_unknown_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "offsets/0 has version 'v3'" in capsys.readouterr().err
 
 
+def test_a_query_without_a_watermark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, 0, '{"a":{"0":1}}')
+    (tmp_path / "offsets/0").write_text('v1\n{"batchWatermarkMs":0,"batchTimestampMs":0}\n{"a":{"0":0}}')
+    for location in (str(tmp_path), f"file:{tmp_path}", f"file://{tmp_path}"):
+        assert main(["checkpoint", "show", location]) == 0
+        shown = capsys.readouterr().out
+        assert "watermark          none\n" in shown
+        assert "batch 0, committed, planned at 1970-01-01T00:00:00Z\n" in shown
+
+
 def test_damaged_files_of_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, 0, '{"a":{"0":1}}')
     (tmp_path / "metadata").write_text("{")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.cli.simulated_commands import CommandCluster, write_checkpoint
 
+from pyspark_kafka_direct.cli.connection_arguments import PROFILES_VARIABLE
+from pyspark_kafka_direct.cli.main import main
 from pyspark_kafka_direct.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -54,6 +56,48 @@ def test_show_fails_only_for_a_problem(
     assert ("behind the end of the log" in found.errors, "No longer in" in found.errors) == (is_beyond, is_deleted)
     lags = [None if is_deleted else 10, *(10 - end for end in ends)]
     assert [(row["end"], row["lag"]) for row in found.rows] == [*zip((0, *ends), lags, strict=True)]
+
+
+@pytest.mark.parametrize("form", ["-b", "-X", "--profile", "--command-config", "none"])
+def test_show_has_the_lag_if_any_argument_names_brokers(
+    cluster: CommandCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    form: str,
+) -> None:
+    (tmp_path / "profiles.toml").write_text(f'[p]\n"bootstrap.servers" = "{cluster.servers}"\n')
+    (tmp_path / "client.properties").write_text(f"bootstrap.servers={cluster.servers}\n")
+    monkeypatch.setenv(PROFILES_VARIABLE, str(tmp_path / "profiles.toml"))
+    values = {
+        "-b": cluster.servers,
+        "-X": f"bootstrap.servers={cluster.servers}",
+        "--profile": "p",
+        "--command-config": str(tmp_path / "client.properties"),
+    }
+    arguments = [] if form == "none" else [form, values[form]]
+    checkpoint = write_checkpoint(tmp_path / "q", [[{"t": {"0": 0, "1": 3}}]], committed=1)
+    assert main(["checkpoint", "show", checkpoint, "--json", *arguments]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row.get("lag") for row in rows] == ([None, None] if form == "none" else [10, 7])
+
+
+def test_json_without_rows_is_empty(cluster: CommandCluster, tmp_path: Path) -> None:
+    """A program that reads the lines would fail at a sentence."""
+    checkpoint = write_checkpoint(tmp_path, [[{"t": {"0": 1, "1": 1}}]], committed=1)
+    cluster.cluster.create_topic("out", 1)
+    cluster.sleep(60)  # until the broker knows it
+    for arguments, code in (
+        (("lag", "none"), 1),
+        (("transactions", "list"), 0),
+        (("dlq", "show", "out"), 0),
+        (("dlq", "show", "out", "--count"), 0),
+        (("dlq", "replay", "out"), 0),
+        (("checkpoint", "rewind", checkpoint, "--to-offsets", '{"t":{"0":1}}'), 0),
+    ):
+        found = cluster.run(*arguments, "--json")
+        assert (found.code, found.text) == (code, ""), arguments
+        assert len(cluster.run(*arguments).text.splitlines()) == 1, arguments
 
 
 def test_show_compares_each_of_the_last_batches(cluster: CommandCluster, tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ SUBCOMMANDS = [(command, name) for command in COMMANDS for name in subcommands_o
         ("@-1h:end", Bounds("-1h", "now")),
         ("@-1h:-30m", Bounds("-1h", "-30m")),
         ("@:-30m", Bounds("earliest", "-30m")),
+        ("@-1h:@-30m", Bounds("-1h", "-30m")),
+        ("@2026-11-28:@2026-11-28T06:00Z", Bounds("2026-11-28T00:00Z", "2026-11-28T06:00Z")),
         (":@-30m", Bounds("earliest", "-30m")),
         ("@2026-11-28", Bounds("2026-11-28T00:00Z", None)),
         ("@2026-11-28T06:00Z", Bounds("2026-11-28T06:00Z", None)),

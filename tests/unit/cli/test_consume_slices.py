@@ -6,6 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from tests.unit.cli.simulated_commands import CommandCluster, Pipe
 
@@ -230,4 +231,27 @@ def test_records_of_open_transactions_in_each_partition_are_left_out(cluster: Co
         cluster.append(TopicPartition("v", number), 1, producer_id=7)
     every = [f"v{partition}@{offset}" for partition in (0, 1) for offset in (0, 1)]
     assert sorted(cluster.run("consume", "v", *FORMAT, "-e").text.split()) == every
-    assert sorted(cluster.run("consume", "v", *FORMAT, "-e", "--read-committed").text.split()) == every[::2]
+    committed = ("-X", "isolation.level=read_committed")
+    for more in (("--read-committed",), committed, (*committed, "--read-committed")):
+        assert sorted(cluster.run("consume", "v", *FORMAT, "-e", *more).text.split()) == every[::2]
+
+
+@pytest.mark.parametrize("position", ["start", "1", "+1", "-3", "0:5", "-9:4", "@0:end"])
+def test_a_limit_applies_to_each_kind_of_position(cluster: CommandCluster, position: str) -> None:
+    every = cluster.run("consume", "t", "u", *FORMAT, "-e", "-o", position).text.split()
+    assert len(every) >= 6
+    for limit in (0, 1, 4, len(every), 99):
+        found = cluster.run("consume", "t", "u", *FORMAT, "-e", "-o", position, "-n", str(limit)).text.split()
+        assert (len(found), {*found} <= {*every}, len({*found})) == (min(limit, len(every)), True, len(found))
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_only_a_terminal_is_protected_from_controls(
+    cluster: CommandCluster, monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    cluster.write("u", pa.table({"key": [b"\x1b[1m"], "value": [b"\x07"]}))
+    pipe = Pipe(is_terminal=is_terminal)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", pipe.stream)
+        assert main(["consume", "u", "-f", r"%k %s\n", "-o", "-1", "-e", "-b", cluster.servers]) == 0
+    assert pipe.read() == ("\\x1b[1m \\x07\n" if is_terminal else "\x1b[1m \x07\n")

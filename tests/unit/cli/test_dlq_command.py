@@ -334,6 +334,15 @@ def test_losses_of_each_partition_are_reported(cluster: CommandCluster) -> None:
             cluster.delete_records(TopicPartition("dlq", partition), 2)
 
     cluster.before("Fetch", expire)
+    assert cluster.run("dlq", "replay", "dlq", "-X", "failOnDataLoss=true").code == 3
+    cluster.write_headers("dlq", [letter("t", number) for number in range(3)], 0)
+    cluster.write_headers("dlq", [letter("t", number) for number in range(3)], 1)
+
+    def expire_more() -> None:
+        for partition in (0, 1):
+            cluster.delete_records(TopicPartition("dlq", partition), 4)
+
+    cluster.before("Fetch", expire_more)
     found = cluster.run("dlq", "replay", "dlq")
     assert [line for line in found.errors.splitlines() if "skipped" in line] == [
         f"dlq-{partition}: 2 offsets were skipped (aged_out)" for partition in (0, 1)

@@ -58,6 +58,10 @@ def test_partitions_that_only_the_checkpoint_or_the_options_have() -> None:
     assert late[0] == PartitionPlan(A, State.EXPIRED, 10, 25, 10)
     in_flight = plan_first_batch(FirstBatch({A: 12, B: 1}, {A: 20}), LOGS, {A, B})
     assert [each.state for each in in_flight] == [State.OK, State.LEFT_OUT]
+    at_0 = plan_first_batch(FirstBatch({A: 12, B: 0}, {A: 20}), LOGS, {A, B})
+    assert [each.state for each in at_0] == [State.OK, State.LEFT_OUT]
+    added = plan_first_batch(FirstBatch({A: 12}, {A: 20}), LOGS, {A, B})
+    assert [each.state for each in added] == [State.OK, State.NEW]
 
 
 def test_the_checkpoint_of_another_query_has_no_topic_of_the_options() -> None:

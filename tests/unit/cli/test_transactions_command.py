@@ -226,6 +226,7 @@ def test_a_producer_may_have_a_hanging_transaction_beside_its_open_one(cluster: 
     assert hanging.text.startswith(f"Aborted the hanging transaction of producer id {producer.id}, "), hanging
     assert f"is of {utc_time(times[producer.id])}." in hanging.text
     assert cluster.run(*abort, "u-0").text.startswith("Would abort the transaction of 'one' in u-0, open since ")
+    assert [cluster.run("transactions", "list", topic).code for topic in ("t", "u")] == [1, 0]
     left = cluster.run("transactions", "list", "--json").rows
     assert [(row["partition"], row["producer_id"]) for row in left[2:]] == [
         ("t-1", 7),
@@ -295,9 +296,9 @@ def test_each_id_is_described(cluster: CommandCluster) -> None:
 
 def test_the_chosen_transaction_of_several_is_aborted(cluster: CommandCluster) -> None:
     client = cluster.client()
-    for name in ("one", "two", "three"):
+    for number, name in enumerate(("one", "two", "three")):
         coordinator = TransactionCoordinatorClient(client, name)
-        producer = coordinator.init_transactions(60_000).producer
+        producer = coordinator.init_transactions(50_000 + number).producer
         coordinator.add_partitions(producer, [U0, T1])
         for tp in (U0, T1):
             cluster.append(tp, 1, producer_id=producer.id)
@@ -314,5 +315,11 @@ def test_the_chosen_transaction_of_several_is_aborted(cluster: CommandCluster) -
     assert open_ids() == ["one", "three"]
     assert cluster.run("transactions", "abort", "--partition", "u-0", "--execute").code == 0
     assert open_ids() == ["three"]
+    rows = cluster.run("transactions", "describe", "three", "one", "two", "--json").rows
+    assert [(row["transactional_id"], row["timeout_ms"]) for row in rows] == [
+        ("three", 50_002),
+        ("one", 50_000),
+        ("two", 50_001),
+    ]
     again = cluster.run("transactions", "abort", "two", "--execute")
     assert (again.code, "so there is nothing to abort" in again.errors) == (1, True)
