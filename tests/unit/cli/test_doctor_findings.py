@@ -10,6 +10,7 @@ import re
 import shlex
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import pairwise
 from types import SimpleNamespace
@@ -29,6 +30,7 @@ from pyspark_kafka_direct.cli.doctor.resources import check_group, check_topic
 from pyspark_kafka_direct.cli.doctor.spark_checks import _findings as executor_findings
 from pyspark_kafka_direct.client.deadline import Deadline
 from pyspark_kafka_direct.direct.location_strategies import Executor
+from pyspark_kafka_direct.options.security_settings import SaslSettings, SecuritySettings
 from pyspark_kafka_direct.options.settings import ConnectionSettings
 
 if TYPE_CHECKING:
@@ -112,6 +114,23 @@ def test_only_the_coordinator_describes_a_group() -> None:
     assert "did you mean 'group-1'?" in texts(check_group("gruop-1", [*others, dead], SETTINGS))["exists"]
     failed = checked(2, groups={"g": group(error=NOT_COORDINATOR)}, findings=[("x", "ok", ""), ("y", "problem", "")])
     assert "was not reached" in texts(check_group("g", [others[0], failed], SETTINGS))["exists"]
+
+
+@pytest.mark.parametrize(
+    ("sasl", "principal"),
+    [
+        (None, "User:NAME"),
+        (SaslSettings("PLAIN", "alice"), "User:alice"),
+        (SaslSettings("SCRAM-SHA-256", "it's a b"), "User:it's a b"),
+        (SaslSettings("SCRAM-SHA-256", "token-id", is_delegation_token=True), "User:NAME"),
+        (SaslSettings("OAUTHBEARER"), "User:NAME"),
+    ],
+)
+def test_the_principal_that_needs_a_permission(sasl: SaslSettings | None, principal: str) -> None:
+    """The user name of a delegation token is not that of its owner."""
+    settings = replace(SETTINGS, security=SecuritySettings(sasl=sasl))
+    text = check_permission("topic t", 1 << 8, "Write", "--topic t", settings).text
+    assert f"--allow-principal {shlex.quote(principal)} --operation Write --topic t" in text
 
 
 @pytest.mark.parametrize(
