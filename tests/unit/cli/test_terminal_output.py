@@ -310,7 +310,7 @@ def test_a_long_message_is_complete(
 ) -> None:
     if is_terminal:
         use_terminal()
-    words = [f"partition-{number}" for number in range(500)]
+    words = [f"departures-by-airport-{number}" for number in range(300)]
     to_stderr(" ".join(words))
     assert capsys.readouterr().err.split() == words
 
