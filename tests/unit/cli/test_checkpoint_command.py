@@ -51,6 +51,7 @@ def test_the_last_batches_of_two_topics(tmp_path: Path, capsys: pytest.CaptureFi
     assert rows(capsys, str(tmp_path)) == of_10 + of_11
     assert rows(capsys, f"file://{tmp_path}", "--batches", "3")[2:] == of_10 + of_11
     (tmp_path / "commits/9").unlink()
+    assert rows(capsys, str(tmp_path)) == of_10 + of_11  # batch 9 still has the starts
     assert main(["checkpoint", "show", str(tmp_path)]) == 0
     assert "committed batches  10 to 10\nunfinished batch   11\n" in capsys.readouterr().out
     (tmp_path / "commits/9").touch()

@@ -246,6 +246,9 @@ def test_preflight_of_two_topics(cluster: CommandCluster, tmp_path: Path) -> Non
     cluster.sleep(60)  # until the broker knows them
     other = cluster.run(*arguments, "--topic", "v", "--topic", "w")
     assert "its source 0 reads t, u, but the options select v, w." in other.errors
+    first = write_checkpoint(tmp_path / "first", [[{"t": {"0": 4}}]], committed=0)  # without a start
+    other = cluster.run("checkpoint", "preflight", first, "--topic", "v")
+    assert (other.code, "its source 0 reads t, but the options select v." in other.errors) == (1, True)
     every = cluster.run(*arguments, "--pattern", ".*")
     assert [row["partition"] for row in every.rows] == ["t-0", "t-1", "u-0", "v-0", "w-0"]
 

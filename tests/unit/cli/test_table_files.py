@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,15 @@ def test_files_of_each_format(tmp_path: Path) -> None:
     assert rows(f"file://{tmp_path}/a.snappy.parquet") == [(0, 1)]
 
 
+@pytest.mark.parametrize("suffix", ["csv", "json"])
+def test_each_codec_of_text_files(tmp_path: Path, suffix: str) -> None:
+    text = b"partition,offset\n0,7\n" if suffix == "csv" else b'{"partition":0,"offset":7}\n'
+    (tmp_path / f"a.{suffix}.gz").write_bytes(gzip.compress(text))
+    (tmp_path / f"b.{suffix}.bz2").write_bytes(bz2.compress(text))
+    (tmp_path / f"c.{suffix}").write_bytes(text)
+    assert rows(tmp_path) == [("0", "7")] * 3
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "json"])
 def test_a_file_that_is_read_in_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
     monkeypatch.setattr(table_files, "_BATCH_ROWS", 2)
@@ -95,6 +105,9 @@ def test_columns_in_names_of_folders(tmp_path: Path) -> None:
         write_parquet(tmp_path / folder / "x.parquet", 7)
     assert sorted(rows(tmp_path, ("topic", *NAMES)), key=str) == [
         ("a/b", "3", 7), ("c", "__HIVE_DEFAULT_PARTITION__", 7), (None, 0, 7)]  # fmt: skip
+    table = open_table(str(tmp_path), NAMES)
+    assert len([*table.read()]) == 3
+    assert {*table.known_columns} == {"_x", "topic", "partition", "offset"}
 
 
 def test_a_file_that_lacks_a_column(tmp_path: Path) -> None:
