@@ -70,6 +70,17 @@ def test_comparison(records: list[set[int]], batches: list[list[tuple[str, int, 
     )
 
 
+@given(st.lists(st.integers(0, 3), max_size=12))
+def test_records_with_several_rows_are_between_those_without_one(counts: list[int]) -> None:
+    comparison = PartitionComparison(0, len(counts), len(counts))
+    comparison.add_records(0, len(counts))
+    for offset, count in enumerate(counts):
+        for _ in range(count):
+            comparison.add_rows(offset, offset + 1)
+    assert comparison.missing_stretches == sum(not has_row for has_row, _ in groupby(map(bool, counts)))
+    assert (comparison.missing, comparison.duplicates) == (counts.count(0), sum(count > 1 for count in counts))
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=40))
 def test_runs_are_the_rows(rows: list[tuple[int, int]]) -> None:
     runs = list(offset_runs(pa.array([p for p, _ in rows], pa.int64()), pa.array([o for _, o in rows], pa.int64())))
