@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from tests.examples import examples
-from tests.unit.consumer.polling import ConsumerCluster
+from tests.examples import examples, seeds
+from tests.unit.consumer.polling import ConsumerCluster, offsets
 
 from pyspark_kafka_direct.errors import DataLossError, TopicRecreatedError, TruncatedError
 from pyspark_kafka_direct.offsets import TopicPartition
+from pyspark_kafka_direct.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    import random
+    from collections.abc import Callable, Iterable
 
     from tests.simulation.cluster.partition_log import ReplicaLog
     from tests.simulation.cluster.stored_batch import StoredBatch
 
-    from pyspark_kafka_direct.consumer.partition_consumer import PolledBatch
+    from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer, PolledBatch
     from pyspark_kafka_direct.options.settings import IsolationLevel
 
 PARTITIONS = [TopicPartition("flights", number) for number in range(3)]
@@ -228,3 +230,94 @@ def is_aborted(log: ReplicaLog, batch: StoredBatch) -> bool:
 @pytest.mark.slow
 def test_random_interleavings_return_each_record_once() -> None:
     run_state_machine_as_test(Interleavings, settings=settings(examples(50), stateful_step_count=40))
+
+
+FETCH_ERRORS = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.OFFSET_OUT_OF_RANGE,
+    ErrorCode.FENCED_LEADER_EPOCH,
+)
+
+
+class InterruptedConsumer:
+    """A consumer whose thread is slow, so that something happens between any two steps of a poll."""
+
+    def __init__(self, cluster: ConsumerCluster, consumer: PartitionConsumer, rng: random.Random) -> None:
+        self.cluster = cluster
+        self.consumer = consumer
+        self.rng = rng
+        self.partitions = sorted(consumer.positions)
+        self.returned: dict[TopicPartition, list[int]] = {tp: [] for tp in self.partitions}
+        self.events_left = rng.randint(1, 12)
+        manager = consumer._fetcher_manager
+        for owner, names in (
+            (consumer, ("_check_leader_logs", "_collect_batches", "_handle_response")),
+            (manager, ("completed", "send_fetches", "wait", "_assign_to_leaders", "_refresh_leaders")),
+            (consumer._background, ("run_callbacks", "start")),
+        ):
+            for name in names:
+                setattr(owner, name, self.interrupted(getattr(owner, name)))
+
+    def interrupted(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            if self.events_left and self.rng.random() < 0.3:
+                self.events_left -= 1
+                self.interrupt()
+            return step(*arguments)
+
+        return run
+
+    def interrupt(self) -> None:
+        rng, cluster, tp = self.rng, self.cluster, self.rng.choice(self.partitions)
+        match rng.randrange(8):
+            case 0 | 1:
+                cluster.sleep(rng.choice([0.1, 0.6, 3]))
+            case 2:
+                cluster.append(tp, rng.randint(1, 3))
+            case 3:
+                cluster.event("elect_leader", topic=tp.topic, partition=tp.partition)
+            case 4:
+                cluster.break_connections(rng.choice([None, 1, 2]))
+            case 5:
+                code = rng.choice(FETCH_ERRORS)
+                cluster.fault("Fetch", "error", number=rng.randrange(2), repeats=rng.randint(1, 3), code=code)
+            case 6:
+                api = rng.choice(["Fetch", "Metadata", "ListOffsets"])
+                cluster.fault(api, rng.choice(["lose_response", "delay_response"]), seconds=1.5)
+            case 7:
+                offset = rng.randint(0, self.consumer.positions[tp])
+                self.consumer.seek(tp, offset)
+                self.returned[tp] = self.returned[tp][:offset]
+
+    def poll(self, seconds: float) -> None:
+        for tp, found in offsets(self.consumer.poll(seconds)).items():
+            self.returned[tp] += found
+
+    def is_at_end(self) -> bool:
+        return all(position == self.cluster.log(tp).end for tp, position in self.consumer.positions.items())
+
+
+def check_interrupted_consumer(rng: random.Random) -> None:
+    timeouts = {"request_timeout_ms": 4000, "metadata_max_age_ms": rng.choice([2000, 300_000])}
+    with ConsumerCluster(2, topics={"ships": 1}, connection=timeouts) as cluster, cluster.consumer() as consumer:
+        owner = InterruptedConsumer(cluster, consumer, rng)
+        for _ in range(40):
+            owner.poll(rng.choice([0, 0.3, 5]))
+        owner.events_left = 0
+        for tp in owner.partitions:
+            cluster.append(tp, 1)
+        began = cluster.now
+        while not owner.is_at_end():
+            owner.poll(600)
+        assert cluster.now - began < 15, "nothing is slept over"
+        assert owner.returned == {tp: list(range(cluster.log(tp).end)) for tp in owner.partitions}
+        sent = sum(cluster.received_by("Fetch"))
+        owner.poll(10)
+        assert consumer.transient_errors == {}
+        assert 10 <= sum(cluster.received_by("Fetch")) - sent <= 50
+        assert cluster.open_connections <= 4, "one for fetches and one for other requests to each broker"
+
+
+def test_what_happens_between_the_steps_of_a_poll_delays_no_partition() -> None:
+    seeds(15)(check_interrupted_consumer)()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.examples import seeds
 from tests.settings import task_settings
 from tests.unit.consumer.polling import ONE, ConsumerCluster
 
@@ -18,10 +21,13 @@ from pyspark_kafka_direct.options.settings import FetchSettings
 from pyspark_kafka_direct.planning.read_limits import RecordSizeSample
 
 if TYPE_CHECKING:
+    import random
+
     from tests.settings import TaskSettings
 
     from pyspark_kafka_direct.options.settings import IsolationLevel
 
+ISOLATION_LEVELS: tuple[IsolationLevel, ...] = ("read_uncommitted", "read_committed")
 BATCH_PREFIX = struct.Struct(">qi")
 
 
@@ -75,6 +81,45 @@ def test_a_count_is_that_of_the_read(cluster: ConsumerCluster) -> None:
     assert counts.records == 4
     assert count_range(*config(cluster), task(12), pool=pool) == 6
     assert count_range(*config(cluster), task(11, 2), pool=pool) == 3
+
+
+def append_any(cluster: ConsumerCluster, rng: random.Random) -> None:
+    """Append records, a gap, or a transaction that ends."""
+    kind, count = rng.randrange(4), rng.randint(1, 5)
+    if kind == 0:
+        cluster.append(ONE, count, size=rng.choice([0, 1000]))
+    elif kind == 1:
+        cluster.append_gap(ONE, count)
+    else:
+        cluster.append(ONE, count, producer_id=7)
+        cluster.end_transaction(ONE, 7, commit=kind == 2)
+
+
+def check_counts_of_adjacent_ranges(rng: random.Random) -> None:
+    with ConsumerCluster(1, earliest_local=rng.random() < 0.5) as cluster:
+        for _ in range(rng.randint(1, 10)):
+            append_any(cluster, rng)
+        log, pool = cluster.log(ONE), cluster.client().pool
+        bounds = sorted({0, log.end, *(rng.randint(0, log.end) for _ in range(3))})
+        isolation_level = rng.choice(ISOLATION_LEVELS)
+        settings = config(cluster, isolation_level, fetch_max_bytes=rng.choice([1, 1 << 20]), fail_on_data_loss=False)
+        for _ in range(rng.randrange(3)):
+            start = rng.randint(0, log.end)
+            cluster.before("Fetch", *[lambda: None] * rng.randrange(3))
+            cluster.before("Fetch", partial(cluster.delete_records, ONE, start))
+        for first, until in pairwise(bounds):
+            counts = ReadCounts()
+            batches = list(read_range(*settings, task(until, first), ("offset",), counts, pool=pool))
+            offsets = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+            assert offsets == sorted({*offsets} & {*range(first, until)})
+            assert counts.records == len(offsets)
+            assert counts.records + counts.control + counts.aborted + counts.gaps + counts.lost == until - first
+            assert sum(counts.skipped.values()) == counts.lost + counts.unproven_gaps
+
+
+def test_each_offset_counts_once_in_one_of_adjacent_ranges() -> None:
+    """It is a record, a marker, an aborted record, a gap or lost, also if records are deleted several times."""
+    seeds(25)(check_counts_of_adjacent_ranges)()
 
 
 @pytest.mark.parametrize(("limit", "fetches", "counted"), [(1, 1, 10), (10, 1, 10), (11, 2, 20), (None, 4, 40)])
