@@ -139,7 +139,9 @@ def test_a_leader_is_found_after_a_metadata_refresh_has_failed() -> None:
     with ConsumerCluster(newest_versions=versions, connection=settings) as cluster, cluster.consumer() as consumer:
         consumer.poll(1)
         cluster.every("Metadata", "lose_response")
+        sent = cluster.sent("Metadata")
         consumer.poll(11)
+        assert cluster.sent("Metadata") - sent < 5
         cluster.every("Metadata", None)
         consumer.poll(1)
         cluster.elect(ONE, 2)

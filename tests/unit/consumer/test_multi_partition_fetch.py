@@ -348,9 +348,10 @@ def test_response_must_have_each_partition_once(version: int) -> None:
         ([*THREE, FetchRequestPartition("ships", None, 1, 0, 1)], "the partition ships-1, which was not requested"),
     ]:
         fields_by_partition = {(each.topic, each.partition): NO_RECORDS for each in order}
-        body = encoded_by_kafka_python(version, order, fields_by_partition)
-        with pytest.raises(MalformedError, match=message):
-            parse_fetch_response(memoryview(body), version, THREE)
+        for throttle_ms in (0, 100):  # a throttled response may only lack all of them
+            body = encoded_by_kafka_python(version, order, fields_by_partition, throttle_ms)
+            with pytest.raises(MalformedError, match=message):
+                parse_fetch_response(memoryview(body), version, THREE)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -143,6 +143,10 @@ class TestRecordsPerPartition:
         limits = PartitionRateLimits(max_rate=20, max_rate_by_partition={B: 5})
         assert records_per_partition(100, 1.0, {A: 0, B: 0}, {A: 50, B: 50}, limits) == {A: 20, B: 5}
 
+    def test_a_partition_may_be_without_the_limit_of_the_others(self) -> None:
+        limits = PartitionRateLimits(max_rate=20, max_rate_by_partition={B: 0})
+        assert records_per_partition(100, 1.0, {A: 0, B: 0}, {A: 50, B: 50}, limits) == {A: 20, B: 50}
+
     def test_a_share_below_the_limit_is_kept(self) -> None:
         assert records_per_partition(10, 1.0, {A: 0, B: 0}, {A: 50, B: 50}, PartitionRateLimits(max_rate=20)) == {
             A: 5,

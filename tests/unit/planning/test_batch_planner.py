@@ -252,6 +252,7 @@ def test_the_task_decides_whether_a_range_of_a_recreated_or_deleted_topic_is_los
     result = batch_plan(brokers, offset_ranges=ranges)
     assert result.ranges == (OffsetRange("u", 0, 1, 3), ranges[0])
     assert result.ranges[1].topic_id == old
+    assert result.selected == result.ranges
     result = batch_plan(brokers, offset_ranges=ranges, pushed=push_filters([Comparison("offset", ">=", 40)]))
     assert result.ranges == (OffsetRange("t", 1, 40, 50),)
     assert result.ranges[0].topic_id == old
@@ -266,6 +267,27 @@ def test_a_range_with_an_id_is_planned_as_one_without_where_brokers_have_no_ids(
 def test_with_read_committed_the_task_handles_an_end_beyond_the_last_stable_offset(brokers: PlannerCluster) -> None:
     ranges = [OffsetRange("t", 0, 5, 50)]
     assert planned(batch_plan(brokers, offset_ranges=ranges, read_committed=True)) == [(0, 5, 50)]
+
+
+@pytest.mark.parametrize("deposed", ["t", "u"])
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        (AT_EARLIEST, 4),
+        (at_time(2), 4),
+        (at_time(5), 5),
+        (OffsetSpec(others=LastOffsets(5)), 5),
+    ],
+)
+def test_a_deposed_leader_does_not_decide_on_any_start(
+    cluster: NewCluster, start: OffsetSpec, first: int, deposed: str
+) -> None:
+    """Its retention has deleted records that the current leader has."""
+    brokers = cluster(10)
+    brokers.expire_and_depose("tu", deposed)
+    result = batch_plan(brokers, start)
+    assert result.ranges == tuple(OffsetRange(topic, 0, first, 10) for topic in "tu")
+    assert (result.warnings, result.losses) == ((), ())
 
 
 def ago(brokers: PlannerCluster, timestamp: int) -> BeforeNow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from uuid import UUID
 
 import pytest
@@ -16,6 +17,8 @@ from pyspark_kafka_direct.planning.data_loss import (
     Presence,
     TopicReport,
     are_lower_ends_confirmed,
+    check_fixed_end_offsets,
+    check_latest_offsets,
     evaluate_gap,
     find_lost_partitions,
     has_later_leader,
@@ -59,6 +62,14 @@ class TestAbsence:
         assert evidence.add([RECREATED, RECREATED], 11.9) is Presence.UNCONFIRMED
         assert evidence.add([RECREATED, RECREATED], 12.0) is Presence.RECREATED
         assert evidence.new_topic_id == NEW_ID
+
+    def test_a_time_in_which_no_broker_responds_does_not_count(self) -> None:
+        evidence = AbsenceEvidence(TP, ID)
+        for now in (0.0, 6.0, 12.0):
+            assert evidence.add([UNKNOWN_TOPIC], now) is Presence.UNCONFIRMED
+            assert evidence.add([], now + 1) is Presence.UNCONFIRMED
+        assert evidence.add([UNKNOWN_TOPIC], 14.0) is Presence.UNCONFIRMED
+        assert evidence.add([UNKNOWN_TOPIC], 19.0) is Presence.ABSENT
 
     def test_another_new_topic_id_restarts_the_time(self) -> None:
         evidence = AbsenceEvidence(TP, ID)
@@ -223,6 +234,29 @@ def test_lost_partitions_are_missing_or_recreated() -> None:
     )
     assert lost.recreated == {TP: NEW_ID}
     assert lost.missing == {others[2]}
+
+
+@pytest.mark.parametrize(
+    ("end", "fixed", "latest"),
+    [
+        ({3: 5, 4: 5}, "", ""),
+        ({3: 0, 4: 5}, "", ""),
+        ({3: 5}, "MISMATCHED_TOPIC_PARTITIONS", ""),
+        ({3: 5, 4: 5, 5: 0}, "MISMATCHED_TOPIC_PARTITIONS", ""),
+        ({3: 5, 4: 5, 6: 0}, "MISMATCHED_TOPIC_PARTITIONS", "LOST_TOPIC_PARTITIONS"),
+        ({3: 5, 4: 6}, "THAN_PREFETCHED", ""),
+        ({3: 5, 4: 7}, "THAN_PREFETCHED", "THAN_LATEST"),
+    ],
+)
+def test_which_ends_a_query_with_fixed_ends_rejects(end: dict[int, int], fixed: str, latest: str) -> None:
+    """The fixed ends are 5, and partition 4 ends at 6 now; partition 5 is new."""
+    ends = {TopicPartition("t", partition): offset for partition, offset in end.items()}
+    for check, known, words in (
+        (check_fixed_end_offsets, {3: 5, 4: 5}, fixed),
+        (check_latest_offsets, {3: 5, 4: 6, 5: 1}, latest),
+    ):
+        with pytest.raises(DataLossError, match=words) if words else contextlib.nullcontext():
+            check(ends, {TopicPartition("t", partition): offset for partition, offset in known.items()})
 
 
 @pytest.mark.parametrize(

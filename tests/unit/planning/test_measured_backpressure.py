@@ -165,7 +165,8 @@ def test_batches_older_than_the_newest_measured_one_are_not_looked_up_again() ->
     limit = BackpressureLimit(BackpressureOptions(PIDGains(), 500.0), find_measurement, print)
     for number in range(4):
         limit.max_offsets({TP: number})
-    measurements[measurement_file_name({TP: 1})] = BatchMeasurement(1000, 100, 1000, 0, 1000)
+    for number in range(2):
+        measurements[measurement_file_name({TP: number})] = BatchMeasurement(1000 + number, 100, 1000, 0, 1000)
     limit.max_offsets({TP: 4})
     assert looked_up[10:] == [0, 1, 2, 3, 4]
     limit.max_offsets({TP: 5})
