@@ -133,6 +133,23 @@ def test_partitioned_leader_is_detected_by_the_metadata_refresh(has_reliable_epo
         assert cluster.now - now == pytest.approx(300, abs=2)  # metadata.max.age.ms
 
 
+def test_a_late_response_of_a_leader_is_ignored_after_the_partition_has_moved() -> None:
+    """Brokers before Kafka 2.4 have no reliable leader epochs, by which the response would be outdated."""
+    versions, settings = {"Metadata": 8, "Fetch": 11}, {"metadata_max_age_ms": 2000}
+    with ConsumerCluster(newest_versions=versions, connection=settings) as cluster, cluster.consumer() as consumer:
+        consumer.poll(1)
+        for seconds in (5.0, 8.0):
+            cluster.fault("Fetch", "delay_response", number=seconds == 8.0, seconds=seconds)
+        cluster.append(ONE, 1)
+        assert offsets(consumer.poll(1)) == {ONE: [0]}
+        cluster.append(ONE, 1)
+        consumer.poll(0.1)
+        cluster.elect(ONE, 2)
+        began = cluster.now
+        assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: [1]}
+        assert cluster.now - began > 8
+
+
 def test_a_leader_is_found_after_a_metadata_refresh_has_failed() -> None:
     versions = {"Fetch": 11}  # responses do not name the leader
     settings = {"metadata_max_age_ms": 10_000}

@@ -300,7 +300,9 @@ class InterruptedConsumer:
 
 def check_interrupted_consumer(rng: random.Random) -> None:
     timeouts = {"request_timeout_ms": 4000, "metadata_max_age_ms": rng.choice([2000, 300_000])}
-    with ConsumerCluster(2, topics={"ships": 1}, connection=timeouts) as cluster, cluster.consumer() as consumer:
+    versions = rng.choice([{}, {"Metadata": 8, "Fetch": 11}])  # the latter without reliable leader epochs
+    cluster = ConsumerCluster(2, topics={"ships": 1}, connection=timeouts, newest_versions=versions)
+    with cluster, cluster.consumer() as consumer:
         owner = InterruptedConsumer(cluster, consumer, rng)
         for _ in range(40):
             owner.poll(rng.choice([0, 0.3, 5]))
