@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.consumer.polling import ONE, ConsumerCluster, at_end, poll_until, poll_until_error
+from tests.unit.consumer.polling import ONE, ConsumerCluster, at_end, offsets, poll_until, poll_until_error
 
 from pyspark_kafka_direct.client.cluster_client import ClusterClient
 from pyspark_kafka_direct.errors import TransientBrokerError, TruncatedError
@@ -112,6 +112,22 @@ def test_a_late_response_of_an_earlier_leader_epoch_hides_no_truncation() -> Non
                 cluster.append_each(ONE, 30)
                 assert consumer.poll(4) == []
             assert poll_until_error(consumer, TruncatedError).truncated_to == 3
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 4, 5])
+def test_a_truncation_is_detected_after_a_seek_within_fetched_records(cluster: ConsumerCluster, offset: int) -> None:
+    """They were not returned yet, but their leader epochs are known; the records before offset 2 remain the same."""
+    cluster.append_each(ONE, 5)
+    with cluster.consumer({ONE: 0}, max_rows=1, max_bytes=1) as consumer:
+        assert offsets(consumer.poll(1)) == {ONE: [0]}
+        consumer.seek(ONE, offset)
+        assert consumer.last_epochs == {ONE: cluster.partition(ONE).epoch if offset else -1}
+        cluster.truncate(ONE, 2, leader=2)
+        cluster.append_each(ONE, 6)
+        if offset > 2:
+            assert poll_until_error(consumer, TruncatedError).truncated_to == 2
+        else:
+            assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: list(range(offset, 8))}
 
 
 def test_truncation_before_the_first_read_is_no_error(cluster: ConsumerCluster) -> None:

@@ -35,13 +35,13 @@ class ChangingCluster(PlannerCluster):
         return self.fault in ("deposed start", "deposed end")
 
     def begin_fault(self) -> None:
-        tp = self.rng.choice(PARTITIONS)
         if self.fault == "lagging broker":
             self.hide(NEW, 5)
             self.ids[NEW.topic] = self.topic_id(NEW.topic)
         elif self.fault is not None:
             is_start = self.fault == "deposed start"
-            self.depose_leader(tp, start=8 if is_start else 0, end=None if is_start else self.rng.randint(0, 9))
+            for tp in self.rng.sample(PARTITIONS, self.rng.randint(1, 3)):
+                self.depose_leader(tp, start=8 if is_start else 0, end=None if is_start else self.rng.randint(0, 9))
 
     def change_any(self) -> None:
         """Change a topic: at the leaders that the controller has elected."""
@@ -72,6 +72,9 @@ class ChangingCluster(PlannerCluster):
 def check_snapshots(rng: random.Random) -> None:
     with ChangingCluster(rng) as brokers:
         history = OffsetHistory()
+        read_committed, unstable = rng.random() < 0.5, rng.randrange(4)
+        if unstable:
+            brokers.append(rng.choice(PARTITIONS), unstable, producer_id=7)
         brokers.begin_fault()
         known = {tp: rng.randint(0, end) for tp, (_, _, end) in sorted(brokers.bounds().items())}
         history.put(known, OffsetMetadata(brokers.ids))
@@ -80,7 +83,10 @@ def check_snapshots(rng: random.Random) -> None:
         if rng.random() < 0.5:
             brokers.before(rng.choice(["ListOffsets", "Metadata"]), brokers.change_any)
         snapshots = SnapshotReader(
-            brokers.reader(), history, max_attempts=rng.randint(1, 3), read_committed=rng.random() < 0.5
+            brokers.reader(brokers.settings(read_committed=read_committed)),
+            history,
+            max_attempts=rng.randint(1, 3),
+            read_committed=read_committed,
         )
         before = brokers.bounds()
         latest, topic_ids = (found := snapshots.fetch_latest(known)).latest, found.topic_ids
@@ -91,7 +97,7 @@ def check_snapshots(rng: random.Random) -> None:
             assert tp in latest
             assert topic_ids[tp.topic] == topic_id
             if not brokers.has_deposed_leader and end >= before[tp][2]:
-                assert before[tp][2] <= latest[tp] <= end
+                assert before[tp][2] - (unstable if read_committed else 0) <= latest[tp] <= end
             if topic_id == brokers.ids.get(tp.topic):
                 assert latest[tp] >= min(known[tp], before[tp][2], end)
         assert latest.keys() <= before.keys() | after.keys()
@@ -110,3 +116,34 @@ def check_snapshots(rng: random.Random) -> None:
 
 def test_snapshots_have_all_that_exists_and_no_earlier_log() -> None:
     seeds(25)(check_snapshots)()
+
+
+def test_ends_that_are_fixed_move_only_to_what_was_read_beyond_them() -> None:
+    """A query with Trigger.AvailableNow has fixed its ends by a leader that was deposed, and resumes behind one."""
+    with PlannerCluster(10, 10) as brokers:
+        brokers.depose_leader(T0, end=4)
+        reader = brokers.reader()
+        snapshots = SnapshotReader(reader, OffsetHistory(), max_attempts=3, read_committed=False)
+        snapshots.fix_end_offsets()
+        brokers.append_each(T1, 5)
+        for start, expected in (
+            ({T0: 2, T1: 10}, {T0: 4, T1: 10}),
+            ({T0: 4, T1: 7}, {T0: 4, T1: 10}),
+            ({T0: 7, T1: 7}, {T0: 7, T1: 10}),
+            ({T0: 7, T1: 12}, {T0: 7, T1: 12}),
+        ):
+            assert snapshots.available_offsets(start).latest == expected
+            assert snapshots.fixed_end_offsets == expected
+
+
+def test_a_topic_that_is_recreated_keeps_the_id_with_which_its_ends_were_fixed() -> None:
+    with PlannerCluster(10, 10) as brokers:
+        reader, first_id = brokers.reader(), brokers.topic_id("t")
+        snapshots = SnapshotReader(reader, OffsetHistory(), max_attempts=3, read_committed=False)
+        snapshots.fix_end_offsets()
+        brokers.recreate("t", 3, 3)
+        brokers.grow(NEW, 5)
+        snapshots.fix_added_end_offsets(reader.assigned(strict=False))
+        found = snapshots.available_offsets({T0: 1, T1: 1, NEW: 0})
+        assert found.latest == {T0: 10, T1: 10, NEW: 5}
+        assert found.topic_ids == {"t": first_id, "v": brokers.topic_id("v")}
