@@ -60,10 +60,15 @@ class ChangingCluster(PlannerCluster):
             ]
         self.rng.choice(kinds)()
 
-    def bounds(self) -> Mapping[TopicPartition, tuple[UUID, int, int]]:
-        """Return the topic id, start and end of each log."""
+    def bounds(self) -> Mapping[TopicPartition, tuple[UUID, int, int, int]]:
+        """Return the topic id, start, last stable offset and end of each log."""
         return {
-            TopicPartition(*each.name): (self.topic_id(each.name[0]), log.start, log.high_watermark)
+            TopicPartition(*each.name): (
+                self.topic_id(each.name[0]),
+                log.start,
+                log.last_stable_offset,
+                log.high_watermark,
+            )
             for each in self.cluster.all_partitions()
             if (log := each.leader_log) is not None
         }
@@ -72,11 +77,11 @@ class ChangingCluster(PlannerCluster):
 def check_snapshots(rng: random.Random) -> None:
     with ChangingCluster(rng) as brokers:
         history = OffsetHistory()
-        read_committed, unstable = rng.random() < 0.5, rng.randrange(4)
-        if unstable:
-            brokers.append(rng.choice(PARTITIONS), unstable, producer_id=7)
+        read_committed = rng.random() < 0.5
+        if rng.random() < 0.5:
+            brokers.append(rng.choice(PARTITIONS), rng.randint(1, 3), producer_id=7)  # and leave the transaction open
         brokers.begin_fault()
-        known = {tp: rng.randint(0, end) for tp, (_, _, end) in sorted(brokers.bounds().items())}
+        known = {tp: rng.randint(0, end) for tp, (*_, end) in sorted(brokers.bounds().items())}
         history.put(known, OffsetMetadata(brokers.ids))
         for _ in range(rng.randrange(3)):
             brokers.change_any()
@@ -91,15 +96,15 @@ def check_snapshots(rng: random.Random) -> None:
         before = brokers.bounds()
         latest, topic_ids = (found := snapshots.fetch_latest(known)).latest, found.topic_ids
         after = brokers.bounds()
-        for tp, (topic_id, _, end) in after.items():
+        for tp, (topic_id, _, _, end) in after.items():
             if tp not in before or before[tp][0] != topic_id:
                 continue
             assert tp in latest
             assert topic_ids[tp.topic] == topic_id
-            if not brokers.has_deposed_leader and end >= before[tp][2]:
-                assert before[tp][2] - (unstable if read_committed else 0) <= latest[tp] <= end
+            if not brokers.has_deposed_leader and end >= before[tp][3]:
+                assert before[tp][2 if read_committed else 3] <= latest[tp] <= end
             if topic_id == brokers.ids.get(tp.topic):
-                assert latest[tp] >= min(known[tp], before[tp][2], end)
+                assert latest[tp] >= min(known[tp], before[tp][3], end)
         assert latest.keys() <= before.keys() | after.keys()
 
         before = brokers.bounds()
@@ -107,7 +112,7 @@ def check_snapshots(rng: random.Random) -> None:
             brokers.before("ListOffsets", brokers.change_any)
         starts = snapshots.fetch_log_starts(known)
         after = brokers.bounds()
-        for tp, (topic_id, start, _) in after.items():
+        for tp, (topic_id, start, *_) in after.items():
             if tp in known and tp in before and before[tp][0] == topic_id:
                 assert starts[tp] <= start, "what a deposed leader has deleted is not lost"
                 assert brokers.has_deposed_leader or starts[tp] >= before[tp][1]
