@@ -10,7 +10,13 @@ from tests.unit.planning.planner_cluster import PlannerCluster
 
 from pyspark_kafka_direct.errors import InvalidOffsetsError
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_kafka_direct.options.offset_specs import AT_EARLIEST, AT_LATEST, OffsetSpec, ResolvedOffset
+from pyspark_kafka_direct.options.offset_specs import (
+    AT_EARLIEST,
+    AT_LATEST,
+    CommittedStart,
+    OffsetSpec,
+    ResolvedOffset,
+)
 from pyspark_kafka_direct.options.positions import AtTime, BeforeNow, LastOffsets
 from pyspark_kafka_direct.planning.offset_resolution import (
     NO_RECORD,
@@ -244,3 +250,13 @@ def append_at_each_end(brokers: PlannerCluster, reader: KafkaOffsetReader, *time
         return found
 
     reader.offsets = offsets  # type: ignore[method-assign]
+
+
+def test_the_fallback_of_committed_offsets_ends_where_the_query_ends() -> None:
+    """With Trigger.AvailableNow; committed offsets themselves are not limited."""
+    with PlannerCluster(9, 9, topic="a") as brokers:
+        brokers.commit({A0: 8})
+        reader, ends = brokers.reader(), {A0: 4, A1: 4}
+        for fallback, first in ((AT_LATEST, 4), (AT_EARLIEST, 0), (at_time(6), 4), (at_time(2), 2)):
+            assert resolve_start_offsets(CommittedStart(fallback), [A0, A1], reader, ends) == {A0: 8, A1: first}
+        assert resolve_start_offsets(CommittedStart(AT_LATEST), [A0, A1], reader) == {A0: 8, A1: 9}

@@ -28,18 +28,18 @@ class ChangingCluster(PlannerCluster):
         self.rng = rng
         self.grow(U0, 10)
         self.ids = {topic: self.topic_id(topic) for topic in "tu"}
-        self.fault = rng.choice([None, "deposed start", "deposed end", "lagging broker"])
+        self.fault_kind = rng.choice([None, "deposed start", "deposed end", "lagging broker"])
 
     @property
     def has_deposed_leader(self) -> bool:
-        return self.fault in ("deposed start", "deposed end")
+        return self.fault_kind in ("deposed start", "deposed end")
 
     def begin_fault(self) -> None:
-        if self.fault == "lagging broker":
+        if self.fault_kind == "lagging broker":
             self.hide(NEW, 5)
             self.ids[NEW.topic] = self.topic_id(NEW.topic)
-        elif self.fault is not None:
-            is_start = self.fault == "deposed start"
+        elif self.fault_kind is not None:
+            is_start = self.fault_kind == "deposed start"
             for tp in self.rng.sample(PARTITIONS, self.rng.randint(1, 3)):
                 self.depose_leader(tp, start=8 if is_start else 0, end=None if is_start else self.rng.randint(0, 9))
 
@@ -52,7 +52,7 @@ class ChangingCluster(PlannerCluster):
             partial(self.append_each, tp, 3),
             partial(self.delete_records, tp, self.rng.randint(0, 6)),
         ]
-        if self.fault is None:
+        if self.fault_kind is None:
             kinds += [
                 partial(self.truncate, tp, 4),
                 partial(self.event, "delete_topic", topic=tp.topic),
@@ -101,10 +101,11 @@ def check_snapshots(rng: random.Random) -> None:
                 continue
             assert tp in latest
             assert topic_ids[tp.topic] == topic_id
-            if not brokers.has_deposed_leader and end >= before[tp][3]:
-                assert before[tp][2 if read_committed else 3] <= latest[tp] <= end
+            _, _, stable_before, end_before = before[tp]
+            if not brokers.has_deposed_leader and end >= end_before:
+                assert (stable_before if read_committed else end_before) <= latest[tp] <= end
             if topic_id == brokers.ids.get(tp.topic):
-                assert latest[tp] >= min(known[tp], before[tp][3], end)
+                assert latest[tp] >= min(known[tp], end_before, end)
         assert latest.keys() <= before.keys() | after.keys()
 
         before = brokers.bounds()
