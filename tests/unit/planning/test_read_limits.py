@@ -116,6 +116,16 @@ def test_an_idle_poll_is_not_the_first_batch_for_the_gate() -> None:
     assert gate.admit(1, 7.0)
 
 
+def test_each_batch_that_is_admitted_begins_the_next_delay() -> None:
+    gate = MinOffsetsGate(15, 5.0)
+    assert gate.admit(1, 100.0, immediately=True)
+    for began in (103.0, 106.0):
+        assert gate.admit(1, began, immediately=True)
+        assert not gate.admit(1, began + 2.9)
+    assert not gate.admit(1, 110.9)
+    assert gate.admit(1, 111.0)
+
+
 def test_unknown_partitions_count_from_zero() -> None:
     assert count_new_offsets({T0: 5}, {T0: 9, T1: 100}) == 104
     assert count_new_offsets({T0: 9}, {T0: 5, T1: 2}) == 2
