@@ -67,6 +67,16 @@ def test_any_column_may_be_decoded() -> None:
         assert found.schema.field("value").type == pa.struct({"n": pa.int64()})
 
 
+def test_a_field_for_malformed_records_needs_a_mode_only_if_a_format_can_have_them() -> None:
+    options = {"keyFormat": "json", "keySchema": "n bigint", "mode": "FAILFAST"}
+    settings = parse_payload_arguments(
+        {**options, "valueFormat": "shop:decoder", "valueSchema": "_corrupt_record string"}
+    )
+    found = decoded_columns(["key", "value"], settings)
+    assert found is not None
+    assert found.schema.field("value").type == pa.struct({"_corrupt_record": pa.string()})
+
+
 def test_names_of_columns_are_checked() -> None:
     assert checked_columns(["key", "_error", "offset"], "columns") == ("key", "_error", "offset")
     for names in (["key", "vlue"], ["_error", "vlue"]):

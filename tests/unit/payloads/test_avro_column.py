@@ -123,13 +123,13 @@ def test_the_schemas_of_most_records_are_requested_first() -> None:
 
 
 def test_datums_in_single_object_encoding_name_the_fingerprint_of_their_schema() -> None:
-    given: dict[str, Any] = schema(a="long", b="string")
+    given: dict[str, Any] = schema(a="long", b="string", größe="int")  # names are written in UTF-8
     for name in ("c", "d"):  # a named type counts by its name if it is used again
         named = {"type": "enum", "name": "E", "symbols": ["X", "Y"]} if name == "c" else "E"
         given["fields"].append({"name": name, "type": ["null", named]})
     form = fastavro.schema.to_parsing_canonical_form(given)
     fingerprint = bytes.fromhex(fastavro.schema.fingerprint(form, "CRC-64-AVRO"))
-    datum = encode(given, {"a": 5, "b": "x", "c": "Y", "d": None})
+    datum = encode(given, {"a": 5, "b": "x", "größe": 1, "c": "Y", "d": None})
     column = AvroColumn(TYPE, single_object(parse_avro_schema(json.dumps(given))))
     decoded = column.decode(
         pa.array([b"\xc3\x01" + fingerprint + datum, b"\xc3\x01" + fingerprint[::-1] + datum, b"\xc3\x02" + datum])

@@ -80,6 +80,26 @@ def test_records_that_contain_themselves_are_skipped(values: list[Any]) -> None:
     assert decoded.values.to_pylist() == [{"id": 7, "end": "x"}] * len(rows)
 
 
+@pytest.mark.parametrize("outer", [("null", 1), (1, "null")])
+@pytest.mark.parametrize("inner", [["null", "int"], ["int", "null"], ["null", "string"]])
+def test_unions_with_null_within_others_are_skipped(outer: tuple[Any, Any], inner: list[str]) -> None:
+    def nullable(avro_type: Any) -> list[Any]:
+        return [avro_type if branch == 1 else branch for branch in outer]
+
+    single = record(("v", inner), name="Single")
+    schema = record(
+        ("a", nullable(single)), ("b", nullable(record(("s", nullable("Single")), name="S"))), ("end", "int")
+    )
+    present = {"v": "x" if "string" in inner else 5}
+    parts = [None, {"v": None}, present]
+    rows = [{"a": a, "b": b, "end": 7} for a in parts for b in (None, *({"s": each} for each in parts))]
+    decoded = decode(schema, [encode(schema, row) for row in rows], fields=pa.schema({"end": pa.int32()}))
+    assert malformed(decoded) == [None] * len(rows)
+    assert decoded.values.to_pylist() == [{"end": 7}] * len(rows)
+    decoded = decode(schema, [encode(schema, row) for row in rows])
+    assert decoded.values.to_pylist() == rows
+
+
 @given(nodes())
 @settings(max_examples=60)
 def test_some_levels_of_a_record_that_contains_itself_are_read(value: Any) -> None:

@@ -7,9 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.payloads.random_json import RandomJson
 
 from pyspark_kafka_direct.payloads.decoded_values import MAX_DECODED_BYTES, MAX_SCHEMA_DEPTH, DecodedValues
-from pyspark_kafka_direct.payloads.json.json_values import SIZE, JsonDecoder, variant_type
+from pyspark_kafka_direct.payloads.json.json_values import RANGE, SIZE, TYPE, JsonDecoder, variant_type
 
 INNER = pa.struct({"x": pa.int32(), "t": pa.string()})
 FIELDS = pa.schema(
@@ -27,6 +30,16 @@ FIELDS = pa.schema(
         "ao": pa.list_(pa.field("element", INNER)),
         "corrupt": pa.string(),
     }
+)
+MORE_FIELDS = pa.schema(
+    [
+        *FIELDS,
+        pa.field("m", pa.map_(pa.string(), pa.field("value", pa.int64()))),
+        pa.field("mo", pa.map_(pa.string(), pa.field("value", pa.list_(INNER)))),
+        pa.field("v", variant_type()),
+        pa.field("n", pa.decimal128(20, 2)),
+        pa.field("z", pa.binary()),
+    ]
 )
 
 WIDTH = 4000
@@ -61,6 +74,47 @@ def test_batches_do_not_share_memory() -> None:
             del retained[numbers.randrange(len(retained))]
         for kept, content in retained[-8:]:
             assert [{"i": row["i"], "s": row["s"]} for row in kept.to_pylist()] == content
+
+
+@given(st.integers(0, 1 << 32))
+@settings(deadline=None, max_examples=25)
+def test_a_value_is_decoded_as_if_it_were_alone(seed: int) -> None:
+    drawn = RandomJson(random.Random(seed), MORE_FIELDS.names)
+    decoder = JsonDecoder(MORE_FIELDS, "corrupt")
+    for _ in range(2):  # batches
+        values = [drawn.row() for _ in range(12)]
+        decoded = decoder.decode(pa.array(values, pa.binary()))
+        decoded.values.validate(full=True)
+        alone = [JsonDecoder(MORE_FIELDS, "corrupt").decode(pa.array([value], pa.binary())) for value in values]
+        assert repr(decoded.values.to_pylist()) == repr([each.values.to_pylist()[0] for each in alone])  # NaN, too
+        assert errors(decoded) == [errors(each)[0] for each in alone]
+
+
+@given(st.integers(0, 1 << 32))
+@settings(deadline=None, max_examples=40)
+def test_the_last_value_of_a_repeated_key_counts_unless_it_does_not_fit(seed: int) -> None:
+    source = random.Random(seed)
+    drawn = RandomJson(source, MORE_FIELDS.names)
+    name = source.choice([name for name in MORE_FIELDS.names if name != "corrupt"])
+
+    def decode(*values: str) -> tuple[Any, tuple[int, str] | None]:
+        text = "{" + ",".join(f'"{name}":{value}' for value in values) + "}"
+        decoded = JsonDecoder(MORE_FIELDS).decode(pa.array([text.encode()] * 2))  # of two rows, to see what is removed
+        decoded.values.validate(full=True)
+        first, second = decoded.values.field(name).to_pylist()
+        assert repr(first) == repr(second)
+        return first, errors(decoded)[0]
+
+    kinds = {"a": "[1,2]", "ao": '[{"x":1},{"x":null}]', "m": '{"k":1,"l":null}', "mo": '{"k":[{"t":"u"}],"l":[]}'}
+    candidates = ["null", "7", '"x"', '"AAAA"', kinds.get(name, "1.5"), *(drawn.value(2) for _ in range(4))]
+    values = [value for value in candidates if (error := decode(value)[1]) is None or error[1] in (TYPE, RANGE)]
+    source.shuffle(values)
+    alone = [decode(value) for value in values]
+    found, error = decode(*values)
+    fitting = [value for value, problem in alone if problem is None or value is not None]
+    assert repr(found) == repr(fitting[-1] if fitting else None), values
+    problems = [problem[1] for _, problem in alone if problem is not None]
+    assert (error and error[1]) == (problems[0] if problems else None), values
 
 
 def test_a_column_of_null_values() -> None:

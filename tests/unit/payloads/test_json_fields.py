@@ -6,6 +6,7 @@ import json
 import random
 import time
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -134,6 +135,9 @@ def test_references() -> None:
     assert ddl(an_object(o={"$ref": "other.json#/definitions/row"}), first_json=INTEGER, other_json=other) == (
         "struct<`o`: struct<`p`: double>>"
     )
+    for name in ("~", "/", "~1", "~0", "~01/~", "a b", "%", "%25", "é", "0"):  # as JSON Pointers and URLs escape them
+        escaped = quote(name.replace("~", "~0").replace("/", "~1"))
+        assert ddl({**an_object(a={"$ref": f"#/$defs/{escaped}"}), "$defs": {name: INTEGER}}) == "struct<`a`: bigint>"
     anchored = {**an_object(a={"$ref": "#here"}), "$defs": {"x": {"$anchor": "here", **INTEGER}}}
     assert ddl(anchored) == "struct<`a`: bigint>"
     anchored["$defs"] = {"x": {"$anchor": "other", "$dynamicAnchor": "here", **INTEGER}}

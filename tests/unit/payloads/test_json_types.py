@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from pyspark_kafka_direct.payloads.decoded_values import MAX_DECODED_BYTES
 from pyspark_kafka_direct.payloads.json.json_values import RANGE, SIZE, TYPE, JsonDecoder
@@ -230,6 +232,28 @@ def test_a_decimal(value: str, expected: str | None, reason: str | None) -> None
     decoded, malformed = decode([f'{{"c":{value}}}'.encode()])
     assert decoded.field("c").to_pylist() == [None if expected is None else Decimal(expected)]
     assert malformed == (None if reason is None else [[reason], [5]])
+
+
+@given(
+    st.text("0123456789", min_size=1, max_size=45),
+    st.text("0123456789", min_size=1, max_size=45),
+    st.sampled_from(["", "-"]),
+    st.integers(-45, 45),
+    st.sampled_from(["c", "c38", "c0"]),
+)
+@example("1", "5" * 38, "", 0, "c38")  # the digits that are rounded are behind those that 128 bits can have
+@example("9" * 38, "5", "-", 0, "c0")
+@example("1" * 38, "5", "", 0, "c0")
+@settings(deadline=None, max_examples=100)
+def test_decimals_are_rounded_half_up(whole: str, fraction: str, sign: str, exponent: int, name: str) -> None:
+    value = f"{sign}{whole}.{fraction}e{exponent}"
+    data_type = FIELDS.field(name).type
+    with localcontext(prec=200):
+        expected = Decimal(value).quantize(Decimal(1).scaleb(-data_type.scale), ROUND_HALF_UP)
+        fits = abs(expected.scaleb(data_type.scale)) < 10**data_type.precision
+    decoded, malformed = decode([f'{{"{name}":"{value}"}}'.encode()])
+    assert decoded.field(name).to_pylist() == [expected if fits else None]
+    assert malformed == (None if fits else [[RANGE], [len(name) + 4]])
 
 
 def test_a_map_keeps_repeated_keys() -> None:

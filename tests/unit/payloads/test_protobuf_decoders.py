@@ -147,6 +147,20 @@ def test_decoded_values_are_those_of_google(seed: int) -> None:
     assert as_integers(decoded.values) == [*map(plain, messages), None]
 
 
+@given(st.integers(0, 1 << 32))
+@settings(_slow, max_examples=12)
+def test_a_message_is_decoded_as_if_it_were_alone(seed: int) -> None:
+    source = random.Random(seed)
+    values: list[bytes | None] = []
+    for _ in range(8):
+        merged = b"".join(random_message(EVERYTHING, source, depth=2).SerializeToString() for _ in range(2))
+        values += [merged + source.choice([b"", b"\x08"]), source.choice([None, b"", b"\x08"])]
+    decoded = decode(ALL_TYPES, values)
+    alone = [decode(ALL_TYPES, [value]) for value in values]
+    assert as_integers(decoded.values) == [as_integers(each.values)[0] for each in alone]
+    assert malformed(decoded) == [malformed(each)[0] for each in alone]
+
+
 @pytest.mark.slow
 @given(st.integers(0, 1 << 32))
 @example(8793963)  # an entry of a map has an unknown field

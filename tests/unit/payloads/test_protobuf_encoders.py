@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import itertools
 import random
 from typing import Any
 
@@ -236,6 +237,23 @@ def test_a_value_that_the_schema_does_not_allow(text: str, row: dict[str, Any], 
         encoder.encode(values)
     assert raised.value.row == 1
     assert raised.value.message(program.paths, "Protobuf").startswith(message)
+
+
+def test_two_of_many_members_of_a_oneof() -> None:
+    names = "abcde"
+    members = " ".join(f"int32 {name} = {number};" for number, name in enumerate(names, 4))
+    text = proto3(f"oneof p {{ int32 v = 1; int32 w = 2; }} int32 n = 3; oneof o {{ {members} }}")
+    for first, second in itertools.combinations(names, 2):
+        row = {"v": 1, "n": 2, **dict.fromkeys(names), second: 0, first: 5}
+        values = pa.array(
+            [{**row, first: None}, row, row], pa.struct(dict.fromkeys([*"wvn", *reversed(names)], pa.int32()))
+        )
+        expected = f"value.{first} and value.{second} both have values, but are in the same oneof"
+        encoder = ColumnEncoder("value", ProtobufEncoderSettings(schema=ProtobufSource(text)))
+        with pytest.raises(InvalidRowError) as raised:
+            encoder.encode(values)
+        assert (raised.value.row, raised.value.reason) == (1, expected)
+        assert encoder.encode(values.slice(0, 1)).null_count == 0
 
 
 _SECOND = 1_000_000

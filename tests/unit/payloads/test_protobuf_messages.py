@@ -193,6 +193,28 @@ def test_the_last_entry_of_a_map_wins() -> None:
     assert decoded.values.field(0).to_pylist()[0] == [(2, "b"), (1, "c")]
 
 
+def test_a_malformed_message_removes_no_entries_of_later_ones() -> None:
+    text = 'syntax = "proto3"; message M { repeated E maps = 1; } message E { map<int32, int32> m = 1; }'
+    maps = pa.field("maps", pa.list_(pa.struct({"m": pa.map_(pa.int32(), pa.int32())})))
+
+    def message(*keys: int) -> bytes:
+        entries = [field(1, 0, varint(key)) + field(2, 0, varint(value)) for value, key in enumerate(keys)]
+        return field(1, 2, b"".join(field(1, 2, entry) for entry in entries))
+
+    repeated = message(1, 1, 2, 1, 2)
+    rows = [
+        repeated + b"\x08",
+        message(1, 2, 3, 4, 5),
+        repeated + message(3) + b"\x08",
+        repeated + message(1, 2),
+        b"",
+        b"\x08",
+    ]
+    for values in (rows, rows[::-1], [*rows, *rows]):
+        decoded = decode(text, [*values], [maps])
+        assert decoded.values.to_pylist() == [decode(text, [value], [maps]).values.to_pylist()[0] for value in values]
+
+
 @pytest.mark.slow
 def test_the_time_to_remove_entries_is_proportional_to_their_number() -> None:
     text = 'syntax = "proto3"; message M { map<int32, V> m = 1; } message V { repeated int32 numbers = 1; }'

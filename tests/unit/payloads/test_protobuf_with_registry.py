@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.message import DecodeError
 from tests.unit.payloads.protobuf_data import malformed, message_class
 
 from pyspark_kafka_direct.errors import SchemaError, SchemaRegistryUnavailableError
@@ -29,6 +30,18 @@ if TYPE_CHECKING:
 OLD = 'syntax = "proto3"; package shop; message Order { int32 id = 1; message Item { int32 count = 1; } }'
 NEW = OLD.replace("int32 id = 1;", "int64 id = 1; string name = 2;")
 TYPE = pa.struct([("id", pa.int32())])
+
+# Values that only types with the same range, or a larger one, can have.
+EXTREMES: dict[str, list[Any]] = {
+    "bool": [True],
+    **dict.fromkeys(("int32", "sint32", "sfixed32"), (-(1 << 31), -1, 1, (1 << 31) - 1)),
+    **dict.fromkeys(("uint32", "fixed32"), (1, (1 << 32) - 1)),
+    **dict.fromkeys(("int64", "sint64", "sfixed64"), (-(1 << 63), -1, 1, (1 << 63) - 1)),
+    **dict.fromkeys(("uint64", "fixed64"), (1, (1 << 64) - 1)),
+    **dict.fromkeys(("float", "double"), (0.5, -1.0)),
+    "string": ["é"],
+    "bytes": [b"\xff"],
+}
 
 
 def settings_of(registry: FakeRegistry, api_timeout_ms: int = 120_000) -> RegistrySettings:
@@ -169,6 +182,11 @@ def test_a_writer_with_new_fields_may_fail_the_query(registry: FakeRegistry) -> 
         ("int32 v = 2;", "string v = 2;", r"v \(int32 instead of string\)"),
         ("repeated int32 v = 2;", "int32 v = 2;", r"v \(repeated\)"),
         ("repeated int32 v = 2;", "int64 v = 2;", r"v \(repeated\)"),
+        (
+            "repeated int32 v = 2; repeated bool e = 3;",
+            "int32 v = 2; int64 e = 3;",
+            r"v \(repeated\), e \(repeated\)",
+        ),
         ("bool v = 2;", "uint64 v = 2;", None),
         ("uint32 v = 2;", "uint64 v = 2;", None),
         ("E v = 2; enum E { A = 0; }", "int64 v = 2;", None),
@@ -193,6 +211,32 @@ def test_a_writer_with_new_values_may_fail_the_query(
     else:
         with pytest.raises(SchemaError, match=rf"values that .*\(version 1\) lacks: {expected}\. To read"):
             decoder.decode(value)
+
+
+def test_a_type_that_reads_each_value_of_another_one_has_no_new_values(registry: FakeRegistry) -> None:
+    def text(kind: str) -> str:
+        return f'syntax = "proto3"; package shop; message Order {{ {kind} v = 2; }}'
+
+    classes = {kind: message_class(text(kind), "shop.Order") for kind in EXTREMES}
+    for written, values in EXTREMES.items():
+        messages = [classes[written](v=value).SerializeToString() for value in values]
+        schema_id = registry.add("orders-value", text(written), schemaType="PROTOBUF")
+        for read in EXTREMES:
+            try:
+                found = [classes[read].FromString(data).v for data in messages]
+            except DecodeError:  # a string that is not UTF-8
+                found = []
+            # A value of another wire type is an unknown field, so it is missing. A string is its own bytes.
+            is_same = [value.encode() if isinstance(value, str) else value for value in found] == [
+                value.encode() if isinstance(value, str) else value for value in values
+            ]
+            decoder = column(registry, text(read), fails_at_new_fields=True)
+            value = pa.array([framed(schema_id, b"\0", b"")], pa.binary())
+            if is_same:
+                assert decoder.decode(value).malformed is None, (written, read)
+            else:
+                with pytest.raises(SchemaError, match=rf"v \({written} instead of {read}\)"):
+                    decoder.decode(value)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.options.payload_settings import MalformedMode
 
-ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
+ONE, TWO, THREE = (TopicPartition("orders", partition) for partition in range(3))
 PROTO = 'syntax = "proto3"; package shop; message Order { int32 id = 1; message Item { int32 count = 1; } }'
 MODES = ("PERMISSIVE", "DROPMALFORMED")
 
@@ -456,6 +456,27 @@ def test_malformed_records_of_each_partition_are_logged_unless_each_column_shows
         caplog.clear()
         decoder.take_malformed()
         assert [each.getMessage()[:11] for each in caplog.records] == lines
+
+
+def test_only_a_partition_whose_records_are_all_malformed_may_have_another_format(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    decoder = PayloadDecoder(
+        PayloadSettings(value=SidePayload("value", "json")),
+        ("value",),
+        pa.schema({"value": pa.struct({"n": pa.int64()})}),
+    )
+    ends = {ONE: [b"{"] * 3, TWO: [b"{"] * 2, THREE: [b"{"]}
+    for others in ([THREE], [ONE], [TWO, ONE], [ONE, TWO, THREE], []):  # partitions with a record that is not malformed
+        for partition, malformed in ends.items():
+            values = [b"{}", *malformed] if partition in others else malformed
+            list(decoder.decode([batch(decoder, value=values)], partition))
+        caplog.clear()
+        assert decoder.take_malformed() == {partition: len(values) for partition, values in ends.items()}
+        found = [each.partition(":")[0] for each in caplog.messages if "all that were read" in each]
+        assert found == [
+            str(partition) for partition in (ONE, TWO) if partition not in others
+        ]  # one record shows little
 
 
 def test_fingerprints(caplog: pytest.LogCaptureFixture) -> None:

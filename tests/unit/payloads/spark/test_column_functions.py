@@ -63,10 +63,11 @@ def test_avro_is_encoded_and_decoded(schema: str | None) -> None:
             assert decode(encoded).to_pylist() == rows
 
 
-def test_each_warning_about_the_options_of_a_registry_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("prefix", ["", "confluent."])  # with which other platforms have the same options
+def test_each_warning_about_the_options_of_a_registry_is_logged(prefix: str, caplog: pytest.LogCaptureFixture) -> None:
     option_messages.warn_once.cache_clear()
     options = {"basic.auth.user.info": "a:b", "ssl.truststore.type": "PEM"}
-    given = {f"schema.registry.{name}": value for name, value in options.items()}
+    given = {f"{prefix}schema.registry.{name}": value for name, value in options.items()}
     parse_from_avro(RECORD, given, None, "http://registry.invalid:8081")
     first, second = caplog.messages
     assert first.startswith("from_avro: schema.registry.url sends credentials unencrypted")

@@ -98,12 +98,14 @@ def test_a_registry_gets_the_descriptor_of_one_file(registry: FakeRegistry, regi
     assert resolve_writer_schemas(payloads, None, "t")["value"].prefix == b"\0\0\0\0\1\0"
 
 
+@pytest.mark.parametrize("framing", ["confluent", "header"])
 @pytest.mark.parametrize("option", [{"valueSchema": SCHEMA}, {"valueSchemaVersion": "1"}, {}])
 def test_an_application_writes_while_the_registry_is_down(
-    registry: FakeRegistry, option: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    registry: FakeRegistry, option: dict[str, str], framing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: str(tmp_path))
-    options = {"kafka.bootstrap.servers": "b:9092", "topic": "t", "valueFormat": "avro", **option}
+    options = {"kafka.bootstrap.servers": "b:9092", "topic": "t", "valueFormat": "avro", "valueFraming": framing}
+    options |= option
     registry.add("t-value", SCHEMA)
     options |= {"schema.registry.url": registry.url}
     found = resolve_writer_schemas(parse_sink_options(options, streaming=True).payloads, None, "t")
@@ -113,7 +115,11 @@ def test_an_application_writes_while_the_registry_is_down(
         cached.cache_clear()
     registry_client.cache_clear()
     again = resolve_writer_schemas(payloads, None, "t")
-    assert again["value"].prefix == found["value"].prefix == b"\0\0\0\0\1"
+    assert again == found
+    if framing == "confluent":
+        assert found["value"].prefix == b"\0\0\0\0\1"
+    else:
+        assert found["value"].header == ("__value_schema_id", b"\1" + registry.guid_of(1).bytes)
 
 
 def test_an_application_knows_the_id_of_each_schema_while_the_registry_is_down(
