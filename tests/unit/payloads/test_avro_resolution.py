@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from tests.unit.payloads.avro_data import arrow_fields, decode, encode, malforme
 
 from pyspark_kafka_direct.payloads.avro.avro_types import AvroSchemaError
 from pyspark_kafka_direct.payloads.avro.avro_values import MESSAGES, Reason, check_avro_fields
+from pyspark_kafka_direct.payloads.avro.resolution import PROMOTIONS
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.payloads.avro.spark_types import spark_ddl
 from pyspark_kafka_direct.payloads.avro.wanted_fields import check_wanted
@@ -271,6 +272,60 @@ def test_an_alias_selects_the_branch_of_a_union() -> None:
     for first, second in ((other, renamed), (renamed, POINT)):  # the same name precedes an alias
         decoded = decode(writer, [encode(writer, {"u": {"x": 1, "y": 2}})], record(("u", ["null", first, second])))
         assert decoded.values.to_pylist() == [{"u": {"member0": None, "member1": {"x": 1, "y": 2}}}]
+
+
+@pytest.mark.parametrize("written", ["int", "long", "float", "string", "bytes", "boolean"])
+def test_a_value_has_the_first_member_of_its_own_type_or_else_of_a_wider_one(written: str) -> None:
+    values = {"int": 3, "long": 4, "float": 0.5, "string": "s", "bytes": b"b", "boolean": True}
+    types = ("int", "long", "float", "double", "string", "bytes")
+    value = values[written]
+    for index, members in enumerate(itertools.permutations(types, 3)):
+        branches = (*members[: index % 4], "null", *members[index % 4 :])
+        readable = [branch for branch in members if branch in PROMOTIONS.get(written, ())]
+        target = written if written in members else next(iter(readable), None)
+        writer, reader = record(("u", written)), record(("u", list(branches)))
+        decoded = decode(writer, [encode(writer, {"u": value})], reader)
+        if target is None:
+            assert malformed(decoded) == [(0, MESSAGES[Reason.UNREADABLE])]
+        else:
+            (row,) = decoded.values.to_pylist()
+            number = members.index(target)
+            found = row["u"].pop(f"member{number}")
+            assert (found.encode() if isinstance(found, str) else found) == (
+                value.encode() if isinstance(value, str) else value
+            )
+            assert set(row["u"].values()) <= {None}
+
+
+def test_a_default_of_a_union_is_in_the_member_that_it_fits() -> None:
+    values = {"null": None, "string": "s", "int": 5, "boolean": True}
+    writer = record(("a", "int"))
+    for branches in itertools.permutations(values):
+        members = [branch for branch in branches if branch != "null"]
+        for kind, default in values.items():
+            reader = record(("a", "int"), ("u", list(branches), {"default": default}))
+            (row,) = decode(writer, [encode(writer, {"a": 1})], reader).values.to_pylist()
+            expected = {f"member{index}": values[name] if name == kind else None for index, name in enumerate(members)}
+            assert row == {"a": 1, "u": None if kind == "null" else expected}
+
+
+@pytest.mark.parametrize("precision", [1, 2, 18, 19, 38])
+@pytest.mark.parametrize("scale", [0, 1])
+def test_a_decimal_has_no_more_digits_than_its_type(precision: int, scale: int) -> None:
+    logical = {"logicalType": "decimal", "precision": precision, "scale": scale}
+    fixed = {"type": "fixed", "name": "F", "size": 17, **logical}
+    largest = 10**precision - 1
+    numbers = [largest, -largest, largest + 1, -largest - 1, 0, -1]
+    datums: list[bytes | None] = [
+        bytes([34]) + number.to_bytes(17, "big", signed=True) + number.to_bytes(17, "big", signed=True)
+        for number in numbers
+    ]
+    decoded = decode(record(("b", {"type": "bytes", **logical}), ("f", fixed)), datums)
+    expected = [
+        Decimal(number).scaleb(-scale, Context(prec=40)) if abs(number) <= largest else None for number in numbers
+    ]
+    assert decoded.values.field("b").to_pylist() == decoded.values.field("f").to_pylist() == expected
+    assert [error is None for error in malformed(decoded)] == [each is not None for each in expected]
 
 
 def test_members_that_are_not_wanted_are_skipped() -> None:

@@ -16,6 +16,9 @@ from pyspark_kafka_direct.payloads.avro.avro_values import AvroDecoder
 from pyspark_kafka_direct.payloads.avro.resolution import resolve
 from pyspark_kafka_direct.payloads.avro.schema import parse_avro_schema
 from pyspark_kafka_direct.payloads.json.json_values import JsonDecoder, variant_type
+from pyspark_kafka_direct.payloads.protobuf.program import make_program
+from pyspark_kafka_direct.payloads.protobuf.protobuf_values import ProtobufDecoder
+from pyspark_kafka_direct.payloads.protobuf.schema import parse_protobuf_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -126,6 +129,68 @@ def items(encoded: list[bytes]) -> bytes:
 
 def sized(text: str) -> bytes:
     return zigzag(len(text.encode())) + text.encode()
+
+
+ENUM: Final = {"type": "enum", "name": "E", "symbols": ["A" * 500, "B"]}
+LONG: Final = "x" * 5000
+PROTO_ENUM: Final = f"enum E {{ {'A' * 500} = 0; }}"
+# Schemas of writers and readers, values of some bytes, and their decoded field v, which has about 5,000.
+LARGER_THAN_THEIR_BYTES: Final[dict[str, tuple[Any, Any, bytes, pa.DataType, Any]]] = {
+    "symbols": (
+        {"type": "array", "items": ENUM},
+        None,
+        items([zigzag(0)] * 10),
+        pa.list_(pa.string()),
+        ["A" * 500] * 10,
+    ),
+    "a default": (None, {"type": "string", "default": LONG}, b"", pa.string(), LONG),
+    "items of a default": (
+        None,
+        {"type": {"type": "array", "items": "string"}, "default": [LONG[:2500]] * 2},
+        b"",
+        pa.list_(pa.string()),
+        [LONG[:2500]] * 2,
+    ),
+    "items": ({"type": "array", "items": "null"}, None, items([b""] * 600), pa.list_(pa.null()), [None] * 600),
+    "symbols of Protobuf": (
+        f"repeated E v = 1; {PROTO_ENUM}",
+        None,
+        b"\n\n" + b"\0" * 10,
+        pa.list_(pa.string()),
+        ["A" * 500] * 10,
+    ),
+    "a default of Protobuf": (f'optional string v = 1 [default = "{LONG}"];', None, b"", pa.string(), LONG),
+}
+
+
+@pytest.mark.parametrize("name", LARGER_THAN_THEIR_BYTES)
+def test_what_is_not_in_a_value_counts(name: str) -> None:
+    written, read, value, data_type, expected = LARGER_THAN_THEIR_BYTES[name]
+    fields = pa.schema({"v": data_type})
+
+    def decoder(limit: int) -> AvroDecoder | ProtobufDecoder:
+        if isinstance(written, str):
+            schema = parse_protobuf_schema(f"message M {{ {written} }}")
+            return ProtobufDecoder(fields, make_program(schema, schema.message(None), fields), limit)
+        roots = [
+            parse_avro_schema(
+                json.dumps({"type": "record", "name": "R", "fields": [{"name": "v", **field}] if field else []})
+            ).root
+            for field in ({"type": written} if written else None, read or {"type": written})
+        ]
+        avro = AvroDecoder(fields, limit)
+        avro.add_program(resolve(*roots, fields))
+        return avro
+
+    column = pa.array([value] * 9, pa.binary())
+    found = list(batches(decoder(21_000).decode, column))
+    assert [row for decoded in found for row in decoded.values.to_pylist()] == [{"v": expected}] * 9
+    assert all(decoded.malformed is None for decoded in found)
+    assert max(len(decoded.values) for decoded in found) == 4
+    for decoded in batches(decoder(4000).decode, column):  # which a value has by itself
+        assert decoded.values.to_pylist() == [{"v": None}] * len(decoded.values)
+        assert decoded.malformed is not None
+        assert set(decoded.malformed.reasons.to_pylist()) == {"the decoded value is too large"}
 
 
 avro_datums = st.builds(

@@ -234,6 +234,18 @@ def test_a_decimal(value: str, expected: str | None, reason: str | None) -> None
     assert malformed == (None if reason is None else [[reason], [5]])
 
 
+@pytest.mark.parametrize("changed", "=-. ")
+def test_each_character_of_base64_is_checked(changed: str) -> None:
+    text = "AAECAwQFBgcI"  # the bytes from 0 to 8
+    for at in range(len(text)):
+        value = text[:at] + changed + text[at + 1 :]
+        decoded, malformed = decode([f'{{"x":"{value}"}}'.encode()])
+        if changed == "=" and at % 4 == 3:  # the end of a group
+            assert decoded.field("x").to_pylist() == [bytes(number for number in range(9) if 4 * number != 3 * at - 1)]
+        else:
+            assert (decoded.field("x").to_pylist(), malformed) == ([None], [[TYPE], [5]]), value
+
+
 @given(
     st.text("0123456789", min_size=1, max_size=45),
     st.text("0123456789", min_size=1, max_size=45),

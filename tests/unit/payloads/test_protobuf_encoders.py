@@ -239,6 +239,22 @@ def test_a_value_that_the_schema_does_not_allow(text: str, row: dict[str, Any], 
     assert raised.value.message(program.paths, "Protobuf").startswith(message)
 
 
+def test_a_null_list_may_hide_elements() -> None:
+    offsets, hidden = pa.array([0, 2, 3], pa.int32()), pa.array([True, False])
+    numbers, texts = pa.array([1, 2, 3], pa.int32()), pa.array(["a", "b", "c"])
+    columns = {
+        "packed": pa.ListArray.from_arrays(offsets, numbers, mask=hidden),
+        "repeated": pa.ListArray.from_arrays(offsets, texts, mask=hidden),
+        "map": pa.MapArray.from_arrays(offsets, numbers, texts, mask=hidden),
+    }
+    fields = {"packed": "repeated int32", "repeated": "repeated string", "map": "map<int32, string>"}
+    for name, column in columns.items():
+        text = proto3(f"{fields[name]} {name} = 1;")
+        values = pa.StructArray.from_arrays([column], [name])
+        only = pa.StructArray.from_arrays([column.slice(1)], [name])
+        assert encode(text, values) == [b"", *encode(text, only)]
+
+
 def test_two_of_many_members_of_a_oneof() -> None:
     names = "abcde"
     members = " ".join(f"int32 {name} = {number};" for number, name in enumerate(names, 4))

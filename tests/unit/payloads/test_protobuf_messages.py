@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.unit.payloads.protobuf_data import ALL_TYPES, PROTO2, as_integers, decode, malformed, message_class
-from tests.unit.payloads.random_messages import field, varint
+from tests.unit.payloads.random_messages import field, group, varint
 from tests.unit.payloads.test_protobuf_decoders import EVERYTHING, LEGACY
 from tests.unit.payloads.test_protobuf_encoders import encode
 
@@ -191,6 +191,23 @@ def test_the_last_entry_of_a_map_wins() -> None:
         {0: ""},
     ]
     assert decoded.values.field(0).to_pylist()[0] == [(2, "b"), (1, "c")]
+
+
+def test_maps_have_no_groups() -> None:
+    text = """
+        edition = "2023";
+        option features.message_encoding = DELIMITED;
+        message M { map<int32, V> m = 1; map<int32, int32> n = 2; V v = 3; }
+        message V { int32 x = 1; }
+    """
+    value = field(1, 0, b"\7")
+    key = field(1, 0, b"\1")
+    data = field(1, 2, key + field(2, 2, value)) + field(2, 2, key + field(2, 0, b"\2")) + group(3, value)
+    wanted = [
+        pa.field("m", pa.map_(pa.int32(), pa.struct({"x": pa.int32()}))),
+        pa.field("n", pa.map_(pa.int32(), pa.int32())),
+    ]
+    assert one(data, *wanted, text=text) == [[(1, {"x": 7})], [(1, 2)]]
 
 
 def test_a_malformed_message_removes_no_entries_of_later_ones() -> None:

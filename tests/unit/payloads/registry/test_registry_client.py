@@ -304,6 +304,9 @@ def test_records_with_any_ids_cause_few_requests(registry: FakeRegistry) -> None
     system.advance = 1000.0  # a pause allows no more than at first
     request_missing(range(3000, 3200))
     assert len(registry.requests) == 1 + 100 + 1 + 3 + 100
+    system.advance = 1011.0  # after which they may be requested again, one per second
+    request_missing(range(3000, 3200))
+    assert len(registry.requests) == 1 + 100 + 1 + 3 + 100 + 11
 
 
 def test_another_url_is_used_if_one_fails(registry: FakeRegistry) -> None:

@@ -32,6 +32,7 @@ def inferred(*values: bytes, case_sensitive: bool = False) -> str:
         ([b'{"a": []}', b'{"b": [{}], "c": {}, "": 1}'], "a:array<string>"),
         ([b'{"a": [[], ["x"]]}'], "a:array<array<string>>"),
         ([b'{"a": 1, "a": 2.5}'], "a:double"),
+        ([b'{"a": 2.5, "a": 1}', b'{"b": {"c": 1}, "b": {"d": true}}'], "a:double,b:struct<c:bigint,d:boolean>"),
         ([b"{'a': NaN, 'b\\u0061': -INF}"], "a:double,ba:double"),
     ],
 )
