@@ -328,6 +328,17 @@ def test_a_decimal_has_no_more_digits_than_its_type(precision: int, scale: int) 
     assert [error is None for error in malformed(decoded)] == [each is not None for each in expected]
 
 
+def test_nulls_of_a_malformed_datum_are_not_those_of_the_next_one() -> None:
+    inner = record(("v", ["null", "int"]), ("w", {"type": "array", "items": ["null", "string"]}), name="I")
+    schema = record(("a", {"type": "array", "items": inner}), ("m", {"type": "map", "values": ["null", "int"]}))
+    nulls = {"a": [{"v": None, "w": [None, None]}] * 3, "m": {"k": None, "l": None}}
+    row = {"a": [{"v": 1, "w": ["x", "y"]}] * 3, "m": {"k": 1, "l": 2}}
+    incomplete = encode(schema, nulls)[:-1]
+    expected = {**row, "m": [("k", 1), ("l", 2)]}
+    decoded = decode(schema, [incomplete, encode(schema, row), incomplete[:-4], encode(schema, row)])
+    assert decoded.values.to_pylist() == [{"a": None, "m": None}, expected] * 2
+
+
 def test_members_that_are_not_wanted_are_skipped() -> None:
     schema = record(("d", ["string", "int"]))
     fields = pa.schema({"d": pa.struct({"member1": pa.int32()})})

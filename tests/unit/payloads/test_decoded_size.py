@@ -193,6 +193,16 @@ def test_what_is_not_in_a_value_counts(name: str) -> None:
         assert set(decoded.malformed.reasons.to_pylist()) == {"the decoded value is too large"}
 
 
+def test_the_text_of_malformed_json_counts() -> None:
+    fields = pa.schema({"i": pa.int32(), "_bad": pa.string()})
+    values = ["{" + " " * 5000] * 6
+    found = list(
+        batches(JsonDecoder(fields, "_bad", max_bytes=21_000).decode, pa.array([each.encode() for each in values]))
+    )
+    assert [row["_bad"] for decoded in found for row in decoded.values.to_pylist()] == values
+    assert [len(decoded.values) for decoded in found] == [2, 2, 2]  # each value is in memory twice
+
+
 avro_datums = st.builds(
     lambda i, s, e, ints, entries: b"".join(
         [

@@ -13,6 +13,7 @@ from tests.unit.payloads.random_json import RandomJson
 
 from pyspark_kafka_direct.payloads.decoded_values import MAX_DECODED_BYTES, MAX_SCHEMA_DEPTH, DecodedValues
 from pyspark_kafka_direct.payloads.json.json_values import RANGE, SIZE, TYPE, JsonDecoder, variant_type
+from pyspark_kafka_direct.payloads.spark.json_inference import infer_fields
 
 INNER = pa.struct({"x": pa.int32(), "t": pa.string()})
 FIELDS = pa.schema(
@@ -134,6 +135,27 @@ def test_nesting_is_bounded(levels: int) -> None:
         assert decoded.values.to_pylist()[0]["i"] == 1
     else:
         assert errors(decoded) == [(5 + 999, "nested too deeply")]
+
+
+@pytest.mark.parametrize("name", ["d", "unwanted"])
+def test_a_number_has_at_most_a_thousand_digits(name: str) -> None:
+    for whole, fraction, exponent in (
+        (1000, 0, 0),
+        (0, 999, 0),
+        (0, 1000, 0),
+        (500, 500, 0),
+        (1, 0, 999),
+        (300, 300, 400),
+    ):
+        for more in (0, 1):
+            digits = "1" * (whole + more) if whole else "0"  # a leading 0 does not count
+            fraction_digits = fraction if whole else fraction + more
+            number = digits + f".{'1' * fraction_digits}" * bool(fraction) + f"e-{'0' * exponent}" * bool(exponent)
+            value = f'{{"{name}":-{number}}}'.encode()
+            is_valid = (whole and whole + more) + fraction_digits + exponent <= 1000
+            decoded = JsonDecoder(FIELDS).decode(pa.array([value]))
+            assert errors(decoded) == [None if is_valid else (len(name) + 4, "invalid number")]
+            assert bool(infer_fields([value], case_sensitive=True).fields) == is_valid
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,26 @@ def test_the_last_entry_of_a_map_wins() -> None:
     assert decoded.values.field(0).to_pylist()[0] == [(2, "b"), (1, "c")]
 
 
+def test_missing_fields_of_a_malformed_message_are_not_missing_in_the_next_one() -> None:
+    text = """
+        syntax = "proto3";
+        message M { repeated V r = 1; map<int32, V> m = 2; }
+        message V { optional int32 x = 1; repeated V inner = 2; }
+    """
+    inner = pa.struct({"x": pa.int32()})
+    value = pa.struct({"x": pa.int32(), "inner": pa.list_(inner)})
+    wanted = [pa.field("r", pa.list_(value)), pa.field("m", pa.map_(pa.int32(), value))]
+
+    def message(content: bytes) -> bytes:
+        each = content + field(2, 2, content) * 2
+        return field(1, 2, each) * 3 + field(2, 2, field(1, 0, b"\1") + field(2, 2, each))
+
+    present = {"x": 7, "inner": [{"x": 7}] * 2}
+    rows: list[bytes | None] = [message(b"") + b"\x08", message(field(1, 0, b"\7"))] * 2
+    expected = {"r": [present] * 3, "m": [(1, present)]}
+    assert decode(text, rows, wanted).values.to_pylist() == [{"r": None, "m": None}, expected] * 2
+
+
 def test_maps_have_no_groups() -> None:
     text = """
         edition = "2023";
