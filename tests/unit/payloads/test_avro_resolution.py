@@ -309,6 +309,31 @@ def test_a_default_of_a_union_is_in_the_member_that_it_fits() -> None:
             assert row == {"a": 1, "u": None if kind == "null" else expected}
 
 
+@pytest.mark.parametrize(
+    ("avro_type", "default", "targets"),
+    [
+        ("int", -7, [pa.int32(), pa.int64(), pa.float32(), pa.float64()]),
+        ("long", 1 << 40, [pa.int64(), pa.float32(), pa.float64()]),
+        ("float", 0.25, [pa.float32(), pa.float64()]),
+        ("double", 3, [pa.float64()]),
+        ("string", "é", [pa.string(), pa.binary()]),
+        ("bytes", "a\u00ff", [pa.binary(), pa.string()]),
+    ],
+)
+def test_a_default_is_read_as_the_same_written_value(avro_type: str, default: Any, targets: list[pa.DataType]) -> None:
+    value = default.encode("latin-1") if avro_type == "bytes" else default
+    schema = record(("b", avro_type))
+    for target in targets:
+        fields = pa.schema({"b": target})
+        check_wanted(parse(schema), list(fields))
+        written = decode(schema, [encode(schema, {"b": value})], fields=fields)
+        read_default = decode(
+            record(("a", "int")), [b"\2"], record(("b", avro_type, {"default": default})), fields=fields
+        )
+        assert read_default.values == written.values
+        assert read_default.values.field("b").null_count == 0
+
+
 @pytest.mark.parametrize("precision", [1, 2, 18, 19, 38])
 @pytest.mark.parametrize("scale", [0, 1])
 def test_a_decimal_has_no_more_digits_than_its_type(precision: int, scale: int) -> None:
@@ -386,9 +411,16 @@ def test_wanted_types_that_cannot_be_read(fields: dict[str, pa.DataType], messag
 
 def test_the_fields_of_a_record_select_the_branch_of_a_union_if_no_name_does() -> None:
     writer = record(("u", record(("a", "int"), ("c", "int"), name="W")))
-    first, second = (record(("a", "int"), (name, "int"), name=name.upper()) for name in "bc")
-    decoded = decode(writer, [b"\2\4"], record(("u", ["null", first, second])))
-    assert decoded.values.to_pylist() == [{"u": {"member0": None, "member1": {"a": 1, "c": 2}}}]
+    first = record(("a", "int"), ("b", "int"), name="B")
+    for attributes in ({}, {"aliases": ["e", "c"]}, {"default": 3}):
+        name = "c" if not attributes else "d"
+        second = record(("a", "int"), (name, "int", attributes), name="D")
+        third = record(("a", "int"), name="E")  # also fits, but is behind the second one
+        value = {"a": 1, name: 3 if "default" in attributes else 2}
+        for branches in ([first, second], ["null", first, second, third]):
+            decoded = decode(writer, [b"\2\4"], record(("u", branches)))
+            others = dict.fromkeys(["member0", "member2"][: len(branches) // 2])
+            assert decoded.values.to_pylist() == [{"u": {**others, "member1": value}}]
 
 
 def test_names_of_wanted_fields_are_unique() -> None:

@@ -53,6 +53,9 @@ def type_of(schema: Any, **definitions: Any) -> str:
         ({"type": "integer", "format": "int64"}, "bigint"),
         ({"type": "integer", "minimum": 0, "maximum": 2**64 - 1}, "decimal(20,0)"),
         ({"allOf": [INTEGER, {"maximum": 2**64 - 1}]}, "decimal(20,0)"),
+        ({"type": "integer", "maximum": 2**63 - 1}, "bigint"),
+        ({"type": "integer", "maximum": 2**63}, "decimal(20,0)"),
+        ({"type": "integer", "maximum": 2**64}, "bigint"),
         ({"type": "number", "connect.type": "float32"}, "float"),
         # Null
         ({"type": ["integer", "null"]}, "bigint"),

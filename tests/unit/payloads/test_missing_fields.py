@@ -91,6 +91,9 @@ def test_fields_of_structs(warnings: Callable[[], list[str]]) -> None:
         "flights, values: no value has the field 'by.at.zip', so it is null; did you mean 'Zip'?",
         "flights, values: no value has the field 'id', so it is null; did you mean 'Id'?",
     ]
+    other = pa.struct({"Town": pa.string(), "at": pa.struct({"town": pa.string()})})  # the same name elsewhere
+    read(decoder(data_type=other), {"Town": "Ulm", "at": {"Town": "Ulm"}})
+    assert warnings() == ["flights, values: no value has the field 'at.town', so it is null; did you mean 'Town'?"]
     read(decoder(), {**WHOLE, "at": {"place": "Ulm"}}, {"At": 1})
     assert warnings() == [], "a value without similar names is no sample"
     read(decoder(), {"id": 1, "carrier": "UA", "l": [1], "At": {"city": "Ulm"}})

@@ -26,6 +26,7 @@ def inferred(*values: bytes, case_sensitive: bool = False) -> str:
         ([b'{"a": 9223372036854775808}', b'{"a": 1}'], "a:string"),
         ([b'{"a": 9223372036854775808}', b'{"a": 1.5}'], "a:double"),
         ([b'{"a": 1%s}' % (b"0" * 38)], "a:double"),
+        ([b'{"a": -1%s, "b": -1%s}' % (b"0" * 38, b"0" * 37)], "a:double,b:string"),
         ([b'{"a": [%s]}' % b",".join([b"[1]"] * 2000)], "a:array<array<bigint>>"),
         ([b'{"a": {"b": 1}}', b'{"a": {"c": [1, 2.5, null]}}'], "a:struct<b:bigint,c:array<double>>"),
         ([b'{"a": {"b": 1}}', b'{"a": [1]}'], "a:string"),
