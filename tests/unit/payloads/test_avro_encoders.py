@@ -335,7 +335,7 @@ def test_an_error_has_the_path_of_the_value() -> None:
 
 def test_a_large_fixed_type_does_not_fill_the_memory() -> None:
     schema = record(field({"type": "fixed", "name": "F", "size": 1 << 24, **DECIMAL}))
-    column = struct_of(pa.decimal128(10, 2), *[decimal.Decimal(1)] * 9)
+    column = struct_of(pa.decimal128(10, 2), *[decimal.Decimal(1)] * 20)
     program = compile_encoder(parse(schema), column.type, "value")
     encoding = PayloadEncoding(program.numbers, program.constants)
     encoder = AvroEncoder(encoding)

@@ -408,6 +408,8 @@ def test_a_topic_with_ids_that_the_options_do_not_mention(payload_format: str, d
     for values, follows in (
         ([framed(7, datum)], "Otherwise, set mode=PERMISSIVE"),
         ([framed(7, datum)] * 2, "None of 2 values can be decoded"),
+        ([datum, framed(7, datum)], "Otherwise, set mode=PERMISSIVE"),
+        ([None, framed(7, datum), None], "Otherwise, set mode=PERMISSIVE"),
     ):
         with pytest.raises(MalformedPayloadError) as caught:
             list(decoder.decode([batch(decoder, value=values)], ONE))

@@ -56,6 +56,13 @@ def test_a_malformed_value_has_null_fields_or_is_an_error(failing: bool) -> None
         decode_all(FirstValues(), values, "Avro", failing=True)
 
 
+def test_advice_is_about_the_values_that_were_decoded() -> None:
+    malformed = pa.array([b"\4x"] * 5)
+    for values in (malformed, pa.concat_arrays([datums("a", "b"), malformed, datums("c")])):
+        with pytest.raises(MalformedPayloadError, match="None of 2 values can be decoded"):
+            decode_all(FirstValues(), values, "Avro", failing=True)
+
+
 @pytest.mark.parametrize("values", [pa.array([{"v": "a"}]), pa.array([1])])
 def test_a_column_without_bytes_is_an_error(values: pa.Array) -> None:
     with pytest.raises(ColumnError, match=r"is (struct<v: string>|int64), .*not decoded as Avro: .*valueFormat"):
