@@ -189,6 +189,14 @@ def test_defaults_that_contain_others_are_limited() -> None:
         compile_encoder(parse(record(field(nested, default={}))), pa.struct([]), "value")
 
 
+def test_a_derived_decimal_has_the_smallest_size_for_its_digits() -> None:
+    for precision in range(1, 39):
+        derived = json.loads(derived_schema(pa.struct({"d": pa.decimal128(precision, 0)}), null_first=True))
+        decimal_type = derived["fields"][0]["type"][1]
+        largest = 10**precision - 1
+        assert decimal_type["size"] == next(size for size in range(1, 17) if largest < 1 << 8 * size - 1)
+
+
 def test_fields_are_found_by_name_and_nullable_ones_may_be_missing() -> None:
     schema = record(field("int", "b"), field("string", "A"), field(["string", "null"], "c"))
     column = pa.array([{"a": "x", "b": 1}], pa.struct({"a": pa.string(), "b": pa.int32()}))

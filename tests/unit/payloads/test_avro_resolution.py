@@ -265,6 +265,22 @@ def test_unions_have_spark_types() -> None:
     ]
 
 
+@pytest.mark.parametrize("namespace", ["", "old.", "shop."])
+@pytest.mark.parametrize("alias", ["Old", "old.Old", "a.b.Old"])
+def test_an_alias_of_a_named_type_may_have_any_namespace(namespace: str, alias: str) -> None:
+    for kind, datum, value in (
+        ({"type": "enum", "symbols": ["A", "B"]}, b"\2", "B"),
+        ({"type": "fixed", "size": 2}, b"xy", b"xy"),
+    ):
+        written = {**kind, "name": f"{namespace}Old"}
+        for aliases in ([alias], ["Other", alias]):
+            read_as = {**kind, "name": "shop.New", "aliases": aliases}
+            decoded = decode(record(("v", written)), [datum], record(("v", read_as)))
+            assert (malformed(decoded), decoded.values.to_pylist()) == ([None], [{"v": value}])
+        (error,) = malformed(decode(record(("v", written)), [datum], record(("v", {**read_as, "aliases": ["Other"]}))))
+        assert error == (0, MESSAGES[Reason.UNREADABLE])
+
+
 def test_an_alias_selects_the_branch_of_a_union() -> None:
     other, renamed = ({**record(("x", "int"), ("y", "int"), name=name), "aliases": ["Z", alias]} for name, alias in
                       (("Q", "O"), ("R2", "P")))  # fmt: skip

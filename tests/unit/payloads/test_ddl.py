@@ -147,6 +147,7 @@ def test_arrow_types_that_are_no_structs() -> None:
         ("a int, b interval year to month", "field b cannot be interval year to month$"),
         ("a struct<b: array<interval>>", "field a.b cannot be interval$"),
         ("a map<void, int>", "field a: keys of a map cannot be void$"),
+        ("a interval year, b varchar(5), c struct<d: char(2)>", "field a cannot be interval year$"),
         ("a string, b varchar(5)", "field b cannot be varchar$"),
         ("a geometry(4326)", "field a cannot be geometry$"),
         ("a map<int, struct<b: geography(any)>>", "field a.b cannot be geography$"),

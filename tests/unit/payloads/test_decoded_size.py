@@ -172,14 +172,14 @@ def test_what_is_not_in_a_value_counts(name: str) -> None:
         if isinstance(written, str):
             schema = parse_protobuf_schema(f"message M {{ {written} }}")
             return ProtobufDecoder(fields, make_program(schema, schema.message(None), fields), limit)
-        roots = [
+        writer, reader = (
             parse_avro_schema(
                 json.dumps({"type": "record", "name": "R", "fields": [{"name": "v", **field}] if field else []})
             ).root
             for field in ({"type": written} if written else None, read or {"type": written})
-        ]
+        )
         avro = AvroDecoder(fields, limit)
-        avro.add_program(resolve(*roots, fields))
+        avro.add_program(resolve(writer, reader, fields))
         return avro
 
     column = pa.array([value] * 9, pa.binary())

@@ -169,6 +169,27 @@ def test_the_error_of_the_first_side_is_reported() -> None:
         list(failing.decode(iter([batch]), TP))
 
 
+@pytest.mark.parametrize("columns", [("key", "value", "_error"), ("_error", "value", "key")])
+def test_the_stage_of_an_error_is_that_of_its_format(columns: tuple[str, ...]) -> None:
+    text = SidePayload("key", "string", charset="US-ASCII")
+    for key, value in ((text, SidePayload("value", "json")), (SidePayload("key", "json"), replace(text, side="value"))):
+        json_side, other = ("key", "value") if key.format == "json" else ("value", "key")
+        types = {json_side: STRUCT, other: pa.string(), "_error": ERROR_TYPE}
+        payloads = PayloadDecoder(
+            PayloadSettings(key, value), columns, pa.schema([(name, types[name]) for name in columns])
+        )
+        data = {json_side: [UNFIT, BAD, GOOD, GOOD], other: [b"a", b"b", b"\xff", b"c"]}
+        names = payloads.record_columns
+        batch = pa.RecordBatch.from_pydict({name: data[name] for name in names}, arrow_schema(names))
+        found = [row["_error"] for row in rows_of(payloads, batch)]
+        assert [each and (each["side"], each["stage"]) for each in found] == [
+            (json_side, "convert"),
+            (json_side, "parse"),
+            (other, "parse"),
+            None,
+        ]
+
+
 @pytest.mark.parametrize("values", [[], [None, None], [BAD, BAD], [GOOD, None], [GOOD, BAD]])
 def test_every_batch_has_the_types_of_the_schema(values: list[bytes | None]) -> None:
     """Spark compares the types of the first batch only."""

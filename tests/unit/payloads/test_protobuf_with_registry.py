@@ -32,15 +32,15 @@ NEW = OLD.replace("int32 id = 1;", "int64 id = 1; string name = 2;")
 TYPE = pa.struct([("id", pa.int32())])
 
 # Values that only types with the same range, or a larger one, can have.
-EXTREMES: dict[str, list[Any]] = {
-    "bool": [True],
+EXTREMES: dict[str, tuple[Any, ...]] = {
+    "bool": (True,),
     **dict.fromkeys(("int32", "sint32", "sfixed32"), (-(1 << 31), -1, 1, (1 << 31) - 1)),
     **dict.fromkeys(("uint32", "fixed32"), (1, (1 << 32) - 1)),
     **dict.fromkeys(("int64", "sint64", "sfixed64"), (-(1 << 63), -1, 1, (1 << 63) - 1)),
     **dict.fromkeys(("uint64", "fixed64"), (1, (1 << 64) - 1)),
     **dict.fromkeys(("float", "double"), (0.5, -1.0)),
-    "string": ["é"],
-    "bytes": [b"\xff"],
+    "string": ("é",),
+    "bytes": (b"\xff",),
 }
 
 
@@ -251,6 +251,18 @@ def test_a_wanted_field_with_new_values_may_fail_the_query(registry: FakeRegistr
     assert "cannot be read as" in str(malformed(column(registry, text, data_type).decode(value)))
     with pytest.raises(SchemaError, match=rf"lacks: id \({written} instead of {read}\)\. To read"):
         column(registry, text, data_type, fails_at_new_fields=True).decode(value)
+
+
+@pytest.mark.parametrize(("key", "value"), [("sint32", "string"), ("int32", "sint64"), ("int32", "string")])
+def test_each_part_of_a_map_may_be_misread(registry: FakeRegistry, key: str, value: str) -> None:
+    text = 'syntax = "proto3"; package shop; message Order {{ map<{}, {}> m = 1; }}'
+    read = "int64" if value == "sint64" else value
+    schema_id = registry.add("orders-value", text.format(key, value), schemaType="PROTOBUF")
+    data_type = pa.struct([("m", pa.map_(pa.int32(), pa.string() if read == "string" else pa.int64()))])
+    decoder = column(registry, text.format("int32", read), data_type)
+    (error,) = malformed(decoder.decode(pa.array([framed(schema_id, b"\0", b"")])))
+    misread = "key" if key == "sint32" else "value" if value == "sint64" else None
+    assert (error and error[0].partition(" of ")[0]) == (misread and f"schema id {schema_id}: field {misread}")
 
 
 @pytest.mark.parametrize(("seconds", "nanos"), [("sint64", "int32"), ("int64", "sint32")])
