@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pyarrow as pa
+import pytest
 from tests.unit.payloads.avro_data import encode
 
 from pyspark_kafka_direct.payloads.avro.avro_column import AvroColumn, AvroSettings, given_schema
@@ -78,6 +80,18 @@ def test_datums_of_several_writers_are_in_one_batch() -> None:
         (None, 2, "the value ends within its schema id"),
     ]
     assert writers.requests == [7, 9, 5, 11]
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations([7, 9, 5])])
+def test_each_batch_has_a_schema_that_is_not_that_of_the_first_one(order: tuple[int, ...]) -> None:
+    reader = parse_avro_schema(json.dumps(schema(a="long", b="string")))
+    column = AvroColumn(TYPE, AvroSettings(reader, ConfluentFraming(), Writers()))
+    values = {7: framed(7, {"a": 1, "b": "x"}), 9: framed(9, {"a": 1 << 40, "b": "y", "c": 0.5}), 5: b"\0\0\0\0\5"}
+    rows = {7: {"a": 1, "b": "x"}, 9: {"a": 1 << 40, "b": "y"}, 5: {"a": None, "b": None}}
+    for schema_id in order * 2:
+        decoded = column.decode(pa.array([values[schema_id]] * 2))
+        assert decoded.values.to_pylist() == [rows[schema_id]] * 2
+        assert [error is None for error in errors(decoded)] == [schema_id != 5] * 2
 
 
 def test_all_values_have_an_unknown_schema() -> None:

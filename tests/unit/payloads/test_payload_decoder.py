@@ -181,7 +181,7 @@ def test_the_stage_of_an_error_is_that_of_its_format(columns: tuple[str, ...]) -
         data = {json_side: [UNFIT, BAD, GOOD, GOOD], other: [b"a", b"b", b"\xff", b"c"]}
         names = payloads.record_columns
         batch = pa.RecordBatch.from_pydict({name: data[name] for name in names}, arrow_schema(names))
-        found = [row["_error"] for row in rows_of(payloads, batch)]
+        found = [row["_error"] for decoded in payloads.decode(iter([batch]), TP) for row in decoded.to_pylist()]
         assert [each and (each["side"], each["stage"]) for each in found] == [
             (json_side, "convert"),
             (json_side, "parse"),
