@@ -60,6 +60,7 @@ class Network:
         self.on_pause: Callable[[SimulatedProcess], None] = _ignore  # before a fault pauses a process
         self.mixed_client_ids: list[str] = []  # connections that were used with the settings of two users
         self.late_reuses: list[str] = []  # of connections that were idle when another one to the broker timed out
+        self.abandoned_requests: list[str] = []  # APIs of requests whose connection was closed before a response
         self.on_request: Callable[[ReceivedRequest], None] = _ignore  # what a scenario checks of each request
         self.on_response: Callable[[int, str, Mapping[str, Any]], Mapping[str, Any]] = _same  # may change a response
         self.on_connect: Callable[[float], None] = _ignore  # is called with the time that a connect may take
@@ -306,6 +307,8 @@ class _Connection:
         # Requests that have arrived, or are on their way, are still handled: the broker notices the end afterwards.
         now = self.network.world.now
         self.network.world.trace("closed", self.process.name, self.broker.id, self.number)
+        if not self._is_answered and not self.socket.was_reset:
+            self.network.abandoned_requests.append(self._last_api)
         is_late = not self._is_answered and now >= self._used_at + _TIMEOUT_SECONDS
         if is_late and self._last_api not in _PARALLEL_APIS and not self.socket.was_reset:
             self.network._timed_out_at[self.process, self.broker.id] = now

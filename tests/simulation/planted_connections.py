@@ -198,7 +198,48 @@ def _leaders_of_a_deleted_topic_remain() -> Sequence[Patch]:
     return [Patch(metadata, "merge_by_leader_epoch", merge)]
 
 
+def _a_frozen_broker_takes_all_of_a_short_time() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client import broker_selection
+
+    def timeout(_: Any) -> Any:
+        return lambda remaining, later_brokers, longest: longest if later_brokers else remaining
+
+    return [Patch(broker_selection, "broker_timeout", timeout)]
+
+
+def _throttle_times_count() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.connection import Connection
+
+    def receive(original: Any) -> Any:
+        def method(self: Any, deadline: Any) -> Any:
+            throttle_ms = 1000 * max(0.0, self._throttled_until - self.system.monotonic())
+            settings = self.settings
+            self.settings = dataclasses.replace(
+                settings, request_timeout_ms=max(settings.request_timeout_ms - throttle_ms, 0)
+            )
+            try:
+                return original(self, deadline)
+            finally:
+                self.settings = settings
+
+        return method
+
+    return [Patch(Connection, "receive", receive)]
+
+
 BUGS: Final = (
+    _bug(
+        "frozen broker",
+        "If less time is left than one attempt may take, a frozen broker uses all of it, so a call with a short "
+        "deadline fails although the brokers after it would respond.",
+        _a_frozen_broker_takes_all_of_a_short_time,
+    ),
+    _bug(
+        "throttle times count",
+        "After a throttle time of at least request.timeout.ms, the next request times out just before its response, "
+        "and all connections to the healthy broker are closed.",
+        _throttle_times_count,
+    ),
     _bug("settings ignored", "A connection is reused with other settings.", _settings_are_ignored),
     _bug("idle not limited", "Idle connections are not limited.", _idle_connections_are_not_limited),
     _bug("surplus open", "Surplus idle connections stay open.", _surplus_connections_stay_open),

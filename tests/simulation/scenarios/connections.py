@@ -71,10 +71,14 @@ _CALLS = (
     "confirm",
 )
 _READS = ("metadata", "offsets", "offsets", "local_start", "leaders")
+# Calls that any broker serves.
+_FROM_ANY_BROKER = ("metadata", "all_topics", "leaders", "describe_topic")
+_APIS_OF_ANY_BROKER = ("Metadata", "DescribeConfigs")
 _MAX_IDLE_PER_BROKER = 4
 _SLACK = 1.0  # seconds
 _DOWN_SECONDS = 400.0  # of a broker, after the faults
 _FAILOVER_SECONDS = 10.0  # until another broker is the coordinator
+_LONG_TIMEOUT_MS = 60_000  # of calls, longer than any throttle times
 _MIN_FAILOVER_MS = 10_000  # the shortest default.api.timeout.ms within which another coordinator is found
 
 
@@ -113,6 +117,9 @@ def draw(rng: random.Random, size: Size) -> Plan:
     if cluster["brokers"] > 1 and not long and rng.random() < 0.03:
         seconds = 10.0
         events = _draw_lower_epochs(rng, parameters, counts, seconds)
+    elif not long and rng.random() < 0.05:
+        seconds, count = 20.0, 0
+        events = rng.choice((_draw_frozen_brokers, _draw_long_throttles))(rng, parameters)
     return Plan(NAME, parameters, events, quiet_after=max(seconds, 5.0 * count))
 
 
@@ -135,6 +142,36 @@ def _draw_lower_epochs(
     return (*elections, Event("recreate_topic", at=round(seconds * (0.2 + 0.6 * rng.random()), 3), args=recreated))
 
 
+def _draw_frozen_brokers(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:
+    """Freeze some brokers, but not all, while clients with a short deadline send requests that any broker serves."""
+    parameters |= {"brokers": 3, "api_timeout_ms": 3_000, "request_timeout_ms": 30_000}
+    parameters["cluster"] |= {"metadata_lag": 0.0}
+    _call_any_broker(rng, parameters)
+    frozen = rng.sample(range(3), rng.randint(1, 2))
+    return tuple(
+        Event("pause_broker", at=round(rng.random(), 3), args={"broker": broker, "seconds": 60.0}) for broker in frozen
+    )
+
+
+def _draw_long_throttles(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:
+    """Let the only broker respond with throttle times that are not shorter than the request timeout."""
+    parameters |= {"brokers": 1, "api_timeout_ms": 60_000, "request_timeout_ms": 1_000}
+    parameters["cluster"] |= {"metadata_lag": 0.0}
+    _call_any_broker(rng, parameters)
+    events = []
+    for _ in range(rng.randint(1, 3)):
+        args = {"api": rng.choice(("ApiVersions", "Metadata", "Metadata")), "occurrence": rng.randrange(4)}
+        events.append(Event("throttle", args={**args, "repeats": 1, "ms": rng.choice((1_000, 1_500, 8_000))}))
+    return tuple(events)
+
+
+def _call_any_broker(rng: random.Random, parameters: dict[str, Any]) -> None:
+    """Replace the calls by those that any broker serves."""
+    for calls in parameters["call_list"]:
+        for call in calls:
+            call |= {"kind": rng.choice(_FROM_ANY_BROKER), "pause": round(2.0 * rng.random(), 3)}
+
+
 def run(world: World, plan: Plan) -> None:
     environment = Environment(world, plan)
     parameters = plan.parameters
@@ -147,6 +184,7 @@ def run(world: World, plan: Plan) -> None:
         driver.spawn(f"thread {number}", partial(calls.run, driver, number)) for number in range(parameters["threads"])
     ]
     world.run(threads)
+    _check_abandoned(environment)
     # The only broker that returns metadata may be the one that is down.
     needs_bootstrap = any(event.kind == "require_rebootstrap" for event in plan.events)
     has_time = parameters["api_timeout_ms"] >= _MIN_FAILOVER_MS and not needs_bootstrap
@@ -168,6 +206,17 @@ def run(world: World, plan: Plan) -> None:
         environment.raise_errors()
         if remaining := environment.network.open_connections(driver):
             raise ViolationError(f"connections are open after their pool was closed: {sorted(remaining.items())}")
+
+
+def _check_abandoned(environment: Environment) -> None:
+    """Check that no request times out because of a throttle time: the broker responds afterwards (KIP-219)."""
+    plan = environment.plan
+    is_throttled = {event.kind for event in plan.events} <= {"throttle"}
+    if not is_throttled or plan.parameters["brokers"] > 1 or plan.parameters["api_timeout_ms"] < _LONG_TIMEOUT_MS:
+        return
+    found = [api for api in environment.network.abandoned_requests if api in _APIS_OF_ANY_BROKER]
+    if found:
+        raise ViolationError(f"the only broker delays requests of a throttled client, and they time out: {found}")
 
 
 def _close_pool(environment: Environment, driver: Any) -> None:
@@ -278,6 +327,7 @@ class _Calls:
         except (*TRANSIENT_ERRORS, TopicNotFoundError, DataLossError) as raised:
             error = raised
         self._check_missing(client, call, known, error)
+        self._check_frozen(call, error)
         passed = environment.world.now - started
         limit = environment.plan.parameters["api_timeout_ms"] / 1000
         # A broker that accepts connections may respond late.
@@ -294,6 +344,19 @@ class _Calls:
         if passed > limit + _SLACK:
             raise ViolationError(f"{call['kind']} took {passed:.2f} s, and its deadline is {limit:.2f} s: {error!r}")
         return error
+
+    def _check_frozen(self, call: dict[str, Any], error: KafkaDirectError | None) -> None:
+        """Check that a call that any broker serves succeeds within its deadline while another broker responds."""
+        plan = self._environment.plan
+        frozen = {event.args.get("broker") for event in plan.events}
+        if not plan.events or {event.kind for event in plan.events} != {"pause_broker"}:
+            return
+        may_lag = self._environment.cluster.settings.metadata_lag > 0
+        if len(frozen) >= plan.parameters["brokers"] or may_lag or call["kind"] not in _FROM_ANY_BROKER:
+            return
+        if isinstance(error, TRANSIENT_ERRORS):
+            message = f"{call['kind']} fails, although only {len(frozen)} brokers do not respond: {error!r}"
+            raise ViolationError(message) from error
 
     def _check_missing(
         self, client: ClusterClient, call: dict[str, Any], known: Mapping[str, int], error: KafkaDirectError | None
