@@ -336,6 +336,19 @@ def _busy_connections_are_reused() -> Sequence[Patch]:
     return [Patch(Connection, "idle", lambda _: property(lambda self: self._socket is not None))]
 
 
+def _counts_begin_after_a_skip() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.range_counter import RecordCounter
+
+    def feed(original: Any) -> Any:
+        def method(self: Any, records: Any, aborted: Any = ()) -> None:
+            original(self, records, aborted)
+            self.records = self._decoder.counts.records
+
+        return method
+
+    return [Patch(RecordCounter, "feed", feed)]
+
+
 BUGS: Final = (
     _bug("rows before the start", "A range begins one offset too early.", _rows_before_the_start),
     _bug("rows after the end", "A range ends one offset too late.", _rows_after_the_end),
@@ -381,5 +394,11 @@ BUGS: Final = (
     _bug("endless retries", "Each retry starts the timeout again.", _retry_loses_progress_deadline),
     _bug("truncated response", "A response that ends early is decoded.", _truncated_response_is_accepted),
     _bug("busy reused", "A connection with an outstanding response is reused.", _busy_connections_are_reused),
+    _bug(
+        "count after a skip",
+        "A count of a range that skips lost offsets (failOnDataLoss=false), a gap or a truncation returns only the "
+        "records after the last skip.",
+        _counts_begin_after_a_skip,
+    ),
     _bug("aborted counted", "A count includes aborted records.", _aborted_records_are_counted),
 )

@@ -72,6 +72,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
     batches = rng.randint(5, 200 if fetch_bytes > 1000 else 40) if long else rng.randint(1, 12)
     if focused and not frozen and rng.random() < 0.06:
         events, fetch_bytes, batches = _draw_expiry_in_a_read(rng, counts, reads, schedules), 150, 12
+    elif focused and not frozen and rng.random() < 0.07:
+        events, fetch_bytes, batches = _draw_loss_between_fetches(rng, counts, reads, schedules), 150, 12
     parameters = {
         **cluster,
         **topics,
@@ -143,6 +145,25 @@ def _draw_expiry_in_a_read(
     topic = next(iter(counts))
     args = {"topic": topic, "partition": 0, "fraction": round(0.5 + 0.5 * rng.random(), 2)}
     return (Event(kind, at=round(0.5 + rng.random(), 3), args=args),)
+
+
+def _draw_loss_between_fetches(
+    rng: random.Random,
+    counts: Mapping[str, int],
+    reads: Sequence[dict[str, Any]],
+    schedules: Sequence[dict[str, Any]],
+) -> tuple[Event, ...]:
+    """Draw records that are lost while a range is counted or read that has fetched a part of it."""
+    for read, schedule in zip(reads, schedules, strict=True):
+        read |= {"from": 0.0, "until": 1.0, "from_earliest": False, "count": rng.random() < 0.8, "stop_after": 0}
+        read |= {"fail_on_data_loss": rng.random() < 0.2, "poll_timeout": 30.0}
+        schedule |= {"at": 0.1, "wait": 0.0, "pause": 0.0}
+    kind = rng.choice(("delete_records", "delete_records", "expire_records", "elect_unclean_leader"))
+    role = rng.choice(("driver", "executor", "executor"))
+    change = draw_change_between_requests(rng, kind, counts, (f"{role}:Fetch",), occurrences=6, seconds=5.0)
+    if "fraction" in change.args["args"]:
+        change.args["args"]["fraction"] = round(0.3 + 0.6 * rng.random(), 2)
+    return (change,)
 
 
 def _draw_schedule(rng: random.Random, seconds: float, times: Sequence[float]) -> dict[str, float]:

@@ -422,6 +422,8 @@ class _Read:
             )
             if not (0 if may_skip else len(expected)) <= counted <= len(before | expected) and not losses:
                 raise ViolationError(f"{counted} records are counted instead of {len(expected)}")
+            if losses:
+                self._check_count_after_loss(planned, counted, counts, before)
             return
         if planned.topic_id is None and (self._topic, generation) in oracle.deleted_at:
             return  # without topic ids the recreated topic's records look like those of the planned one
@@ -463,6 +465,28 @@ class _Read:
                 violations.append(f"{lost} records are skipped, and {counts.lost} offsets are counted as lost")
         if violations:
             raise ViolationError("; ".join(violations[:3]))
+
+    def _check_count_after_loss(
+        self, planned: _Planned, counted: int, counts: ObservedCounts, present: set[int]
+    ) -> None:
+        """Check that each record that was ``present`` when a count began is counted, or its offset counts as lost."""
+        oracle, generation = self.environment.oracle, planned.generation
+        if (self._topic, generation) in oracle.deleted_at or self._may_seem_truncated(planned):
+            return
+        truth = oracle.truth(self._partition, generation)
+        truncations = truth.truncations(self.environment.world.now)
+        if truncations and self._isolation == "read_committed":
+            return  # transactions are decided again
+        # After a truncation, only records before it were in the logs of all leaders.
+        end = min([planned.offsets.until_offset, *(lost.first for lost in truncations)])
+        # What expired before the first record of a range that starts at "earliest" is no loss.
+        first = truth.log_start() if self._read_parameters["from_earliest"] else 0
+        removed = {entry.offset for entry in truth.compacted}
+        required = sum(first <= offset < end and offset not in removed for offset in present)
+        if counted < required - counts.lost - counts.unproven_gaps:
+            raise ViolationError(
+                f"{required} records are there when a count begins; it returns {counted}, and the counters are {counts}"
+            )
 
     def _check_loss(self, planned: _Planned, error: DataLossError) -> None:
         if not self._read_parameters["fail_on_data_loss"]:
