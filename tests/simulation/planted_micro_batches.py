@@ -13,6 +13,7 @@ from pyspark_kafka_direct.datasource import micro_batch_stream_base as stream_mo
 from pyspark_kafka_direct.datasource.micro_batch_planner import BatchLimiter, MicroBatchPlan, MicroBatchPlanner
 from pyspark_kafka_direct.datasource.micro_batch_stream_base import KafkaMicroBatchStreamBase
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, partition_offsets_to_json
+from pyspark_kafka_direct.planning import offset_resolution
 from pyspark_kafka_direct.planning.data_loss import AbsenceEvidence, LossDecision, Presence
 from pyspark_kafka_direct.planning.loss_report import LossReport
 from pyspark_kafka_direct.planning.offset_reader import SnapshotReader
@@ -203,7 +204,26 @@ def _truncation_waits(original: Any) -> Any:
     return limited_ends
 
 
+def _starts_of_a_deposed_leader(_: Any) -> Any:
+    """The current leader is found, but the starts remain those that a deposed leader reported."""
+
+    def confirmed_starts(fetch_starts: Any, raise_epoch_floors: Any) -> Any:
+        starts = fetch_starts()
+        raise_epoch_floors({tp.topic for tp, offset in starts.items() if offset})
+        return starts
+
+    return confirmed_starts
+
+
 BUGS: Final = (
+    _bug(
+        "starts of a deposed leader",
+        "A query that starts at earliest takes the log start that a deposed leader reports even after the later leader "
+        "was found, so records that the current leader still has are skipped without a report.",
+        offset_resolution,
+        "confirmed_starts",
+        _starts_of_a_deposed_leader,
+    ),
     _bug(
         "replanned until latest",
         "A batch that runs again ends at the latest offsets.",

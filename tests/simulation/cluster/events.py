@@ -307,14 +307,28 @@ def delete_records(cluster: SimulatedCluster, topic: str, partition: int, fracti
     cluster.advance_log_start(target, offset, "DeleteRecords")
 
 
-def expire_records(cluster: SimulatedCluster, topic: str, partition: int, fraction: float) -> None:
-    """Delete whole batches from the start, as retention deletes segments."""
+def expire_records(
+    cluster: SimulatedCluster, topic: str, partition: int, fraction: float, deposed: bool = False
+) -> None:
+    """Delete whole batches from the start, as retention deletes segments; if ``deposed``, only of deposed leaders."""
     target = cluster.partition((topic, partition))
     if target is None or target.leader_log is None:
+        return
+    if deposed:
+        _expire_at_deposed_leaders(cluster, target, fraction)
         return
     ends = _ends_of_first_batches(target.leader_log, fraction)
     if ends:
         cluster.advance_log_start(target, ends[-1], "retention")
+
+
+def _expire_at_deposed_leaders(cluster: SimulatedCluster, target: SimulatedPartition, fraction: float) -> None:
+    for broker_id, log in target.replicas.items():
+        image = cluster.brokers[broker_id].image.partition(target.topic.name, target.index)
+        ends = _ends_of_first_batches(log, fraction)
+        if ends and image is not None and image.leader == broker_id != target.leader:
+            log.advance_start(ends[-1])
+            log.has_lost_start = True
 
 
 def compact_log(cluster: SimulatedCluster, topic: str, partition: int, fraction: float, draw: int = 0) -> None:

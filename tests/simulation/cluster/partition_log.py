@@ -66,6 +66,7 @@ class ReplicaLog:
         "batches",
         "end",
         "epoch_starts",
+        "has_lost_start",
         "high_watermark",
         "local_start",
         "producers",
@@ -89,6 +90,7 @@ class ReplicaLog:
         self.undecided: list[tuple[int, int]] = []
         self.remote_until = 0.0  # tiered storage returns no records before this time
         self.withheld_until = 0.0  # nothing is returned before this time
+        self.has_lost_start = False  # a deposed leader has deleted records that the current leader has
 
     # Appends.
 
@@ -268,8 +270,9 @@ class ReplicaLog:
     def follow(self, leader: ReplicaLog) -> None:
         """Truncate what the leader does not have, and copy what is missing here."""
         common = self._common_end(leader)
-        if common is None or self.end < leader.start:
+        if common is None or self.end < leader.start or self.has_lost_start:
             self.truncate_fully(leader.start)
+            self.has_lost_start = False
         else:
             self.truncate_to(common)
         self.advance_start(min(leader.start, self.end))

@@ -27,6 +27,7 @@ _UNFINISHED: Final = ("after the offset log", "after planning", "while tasks run
 _INTERVAL: Final = 0.3
 _CHANGES: Final = ("expire_records", "delete_records", "recreate_topic", "expand_topic")
 _SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
+_STARTS: Final = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestampStrategy")
 _SKIP_LOSS: Final = {"failOnDataLoss": "false"}
 _MANY: Final = 24
 """So many records of partition 0, or twice as many, belong to the first topic: see ``RecordWriter``."""
@@ -151,6 +152,28 @@ def draw_truncation(rng: random.Random, partitions: Mapping[str, int], runs: Seq
     grows_at = at + rng.choice((4.0, 5.5))  # a loss is confirmed for some seconds
     few = _append(rng, 1, at - 0.2, records=_FEW)  # they wait for the minimum
     return Disruption(events, [_append(rng, 0, 0.8, records=_MANY), few, _append(rng, 0, grows_at, records=2 * _MANY)])
+
+
+def draw_deposed_retention(
+    rng: random.Random, partitions: Mapping[str, int], runs: Sequence[dict[str, Any]]
+) -> tuple[tuple[Event, ...], list[dict[str, Any]]]:
+    """Draw a deposed leader that deletes records before a query starts at "earliest"; return events and the log."""
+    topic = next(iter(partitions))
+    for run in runs:
+        options = {name: value for name, value in run["options"].items() if name not in (*_STARTS, *_SELECTIONS)}
+        run["options"] = {**options, "startingOffsets": "earliest", "subscribe": ",".join(partitions)}
+    isolated = Event("isolate_broker", at=0.1, args={"broker": rng.randrange(3), "seconds": 20.0})
+    fraction = round(0.4 + 0.6 * rng.random(), 2)
+    expired = [
+        Event(
+            "expire_records",
+            at=2.5,
+            args={"topic": topic, "partition": index, "fraction": fraction, "deposed": True},
+        )
+        for index in range(partitions[topic])
+    ]
+    log = [_append(rng, number, 0.0, records=each) for number in range(3) for each in (1, 2, 3, 1, 2, 3)]
+    return (isolated, *expired), log
 
 
 def _add_partition_at_the_start(

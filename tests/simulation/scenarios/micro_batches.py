@@ -32,6 +32,7 @@ from tests.simulation.scenarios.micro_batch_disruptions import (
     DISRUPTIONS,
     RUNS,
     SECONDS,
+    draw_deposed_retention,
     draw_disruption,
     draw_truncation,
 )
@@ -160,6 +161,13 @@ def draw(rng: random.Random, size: Size) -> Plan:
         events, seconds = tuple(truncation.events), 2 * SECONDS
         appends = list(truncation.appends)
         parameters |= {"append_list": appends, "appends": len(appends), "crash_list": [], "crashes": 0}
+    elif is_undisrupted and rng.random() < 0.04:
+        parameters["brokers"] = 3
+        # Without leader epochs, no client notices a deposed leader.
+        cluster["cluster"] |= {"replication_factor": 3, "topic_ids": True, "leader_epochs": True}
+        events, parameters["log"] = draw_deposed_retention(rng, partitions, runs)
+        parameters |= {"start_after": 3.0, "crash_list": [], "crashes": 0}
+        seconds = 30.0
     return Plan(NAME, parameters, events, quiet_after=seconds)
 
 
@@ -259,6 +267,7 @@ class _QueryHistory:
     def run(self) -> None:
         parameters = self._plan.parameters
         self._prepare()
+        self._world.run_for(parameters.get("start_after", 0.0))
         last_options: Mapping[str, str] = parameters["run_list"][0]["options"]
         for run in parameters["run_list"][: parameters["runs"]]:
             last_options = run["options"]
