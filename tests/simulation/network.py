@@ -60,6 +60,7 @@ class Network:
         self.on_pause: Callable[[SimulatedProcess], None] = _ignore  # before a fault pauses a process
         self.mixed_client_ids: list[str] = []  # connections that were used with the settings of two users
         self.late_reuses: list[str] = []  # of connections that were idle when another one to the broker timed out
+        self.longest_idle = 0.0  # seconds for which a connection was not used before its next request
         self.abandoned_requests: list[str] = []  # APIs of requests whose connection was closed before a response
         self.on_request: Callable[[ReceivedRequest], None] = _ignore  # what a scenario checks of each request
         self.on_response: Callable[[int, str, Mapping[str, Any]], Mapping[str, Any]] = _same  # may change a response
@@ -377,6 +378,8 @@ class _Connection:
                 f"connection {self.number} to broker {self.broker.id} was idle since {self._used_at:.3f}, is used at "
                 f"{world.now:.3f}, and another one timed out at {timed_out_at:.3f}"
             )
+        if self._is_answered and self._used_at:
+            network.longest_idle = max(network.longest_idle, world.now - self._used_at)
         self._is_answered = False
         self._last_api = api
         self._used_at = world.now

@@ -227,7 +227,40 @@ def _throttle_times_count() -> Sequence[Patch]:
     return [Patch(Connection, "receive", receive)]
 
 
+def _committed_offsets_are_swapped() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.consumer_group import ConsumerGroup
+
+    def fetch(original: Any) -> Any:
+        def _fetch_committed(self: Any, *args: Any) -> Any:
+            found = original(self, *args)
+            return dict(zip(found, reversed(found.values()), strict=True))
+
+        return _fetch_committed
+
+    return [Patch(ConsumerGroup, "_fetch_committed", fetch)]
+
+
+def _local_start_is_the_end() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client import cluster_client
+    from pyspark_kafka_direct.offsets import LATEST
+
+    return [Patch(cluster_client, "EARLIEST_LOCAL", lambda _: LATEST)]
+
+
+def _idle_connections_never_expire() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.connection_pool import ConnectionPool
+
+    return [Patch(ConnectionPool, "_take_expired", lambda _: lambda self: [])]
+
+
 BUGS: Final = (
+    _bug("idle forever", "Idle connections never expire (connections.max.idle.ms).", _idle_connections_never_expire),
+    _bug(
+        "committed offsets swapped",
+        "Of several partitions, each gets the committed offset of another one.",
+        _committed_offsets_are_swapped,
+    ),
+    _bug("local end", "The end of a log is returned as the start of its local part.", _local_start_is_the_end),
     _bug(
         "frozen broker",
         "If less time is left than one attempt may take, a frozen broker uses all of it, so a call with a short "

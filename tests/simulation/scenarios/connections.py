@@ -78,6 +78,7 @@ _MAX_IDLE_PER_BROKER = 4
 _SLACK = 1.0  # seconds
 _DOWN_SECONDS = 400.0  # of a broker, after the faults
 _FAILOVER_SECONDS = 10.0  # until another broker is the coordinator
+_HELD_SECONDS = 50.0  # for which a call may hold a connection while it waits for other brokers
 _LONG_TIMEOUT_MS = 60_000  # of calls, longer than any throttle times
 _MIN_FAILOVER_MS = 10_000  # the shortest default.api.timeout.ms within which another coordinator is found
 
@@ -193,6 +194,9 @@ def run(world: World, plan: Plan) -> None:
     environment.raise_errors()
     environment.check_client_ids()
     environment.check_timeouts()
+    idle_seconds = parameters["max_idle_ms"] / 1000 + _HELD_SECONDS
+    if environment.network.longest_idle > idle_seconds:
+        raise ViolationError(f"a connection is used after {environment.network.longest_idle:.1f} s without a request")
     if calls.violations:
         raise ViolationError(calls.violations[0])
     idle = environment.network.open_connections(driver)
@@ -412,7 +416,7 @@ class _Calls:
             case "leaders":
                 self._check_leaders(client, partitions, client.leaders(partitions, client.deadline()))
             case "local_start":
-                client.local_log_start(partition)
+                self._check_local_start(client.local_log_start(partition), partition)
             case "confirm":
                 missing = client.confirm_missing(dict.fromkeys(partitions))
                 is_foreign = client.cluster_id == ForeignBroker.cluster_id
@@ -450,6 +454,7 @@ class _Calls:
             case "committed":
                 is_outdated = self._has_outdated_coordinator(group.group_id)  # no client can see that
                 found = group.committed(partitions)
+                self._check_found(client, group.group_id, partitions, found)
                 for tp in partitions:
                     # Only now, because a late request may have arrived meanwhile.
                     acknowledged = self._acknowledged.get((group.group_id, tp), -1)
@@ -457,6 +462,28 @@ class _Calls:
                     is_deleted = bool(self._environment.oracle.deleted_at)
                     if found.get(tp, -1) < acknowledged and not is_outdated and not is_deleted:
                         raise ViolationError(f"offset {acknowledged} of {tp} was committed, but {found} is returned")
+
+    def _check_found(
+        self,
+        client: ClusterClient,
+        group: str,
+        partitions: Collection[TopicPartition],
+        found: Mapping[TopicPartition, int],
+    ) -> None:
+        """Check that the committed offsets of the requested partitions are some that the group has committed."""
+        if client.cluster_id == ForeignBroker.cluster_id:
+            return
+        for tp, offset in found.items():
+            if tp not in partitions or offset not in self._received_commits[group, tp]:
+                raise ViolationError(f"offset {offset} of {tp} was never committed, but {found} is returned")
+
+    def _check_local_start(self, offset: int | None, partition: TopicPartition) -> None:
+        """Check that the log never began elsewhere, unless a part of it is in tiered storage."""
+        environment = self._environment
+        if offset is not None and not environment.cluster.settings.earliest_local:
+            raise ViolationError(f"no broker reports where a local log begins, but that of {partition} is {offset}")
+        if offset is not None and all(event.kind != "tier_log" for event in environment.plan.events):
+            self._check_offset("the start", offset, partition)
 
     def _check_committed(self, group: str, partition: TopicPartition, offsets: Collection[int]) -> None:
         """Check that a commit that was acknowledged just now has taken effect."""
