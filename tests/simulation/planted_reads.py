@@ -349,6 +349,19 @@ def _counts_begin_after_a_skip() -> Sequence[Patch]:
     return [Patch(RecordCounter, "feed", feed)]
 
 
+def _empty_responses_count_as_throttled() -> Sequence[Patch]:
+    from pyspark_kafka_direct.consumer.range_task import ReadCounts
+
+    def add(original: Any) -> Any:
+        def add_fetch(self: Any, broker: Any, size: int) -> None:
+            original(self, broker, size)
+            self.throttled += not size
+
+        return add_fetch
+
+    return [Patch(ReadCounts, "add_fetch", add)]
+
+
 BUGS: Final = (
     _bug("rows before the start", "A range begins one offset too early.", _rows_before_the_start),
     _bug("rows after the end", "A range ends one offset too late.", _rows_after_the_end),
@@ -399,6 +412,11 @@ BUGS: Final = (
         "A count of a range that skips lost offsets (failOnDataLoss=false), a gap or a truncation returns only the "
         "records after the last skip.",
         _counts_begin_after_a_skip,
+    ),
+    _bug(
+        "throttled if empty",
+        "Each empty fetch response counts as throttled, although no broker has a quota.",
+        _empty_responses_count_as_throttled,
     ),
     _bug("aborted counted", "A count includes aborted records.", _aborted_records_are_counted),
 )

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.errors import KafkaDirectError
     from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
-_THROTTLES = frozenset(("throttle", "throttle_broker"))  # after which a follower is asked again
+_ROUNDING = 0.1  # seconds; each call of the system takes a moment
+THROTTLES = frozenset(("throttle", "throttle_broker"))  # after which a follower is asked again
 
 
 class _Response(NamedTuple):
@@ -84,6 +85,14 @@ def check_counts(counts: ReadCounts, offsets: OffsetRange, rows: int, *, from_ea
         raise ViolationError(f"{skipped} offsets are skipped, and {counts.lost} are lost: {counts}")
 
 
+def check_times(counts: ReadCounts, seconds: float, paused: float, *, may_be_throttled: bool) -> None:
+    """Check the durations of a read that its query paused for some seconds, and that a quota is only counted if set."""
+    if abs(counts.total_seconds - seconds) > _ROUNDING or counts.wait_seconds > seconds - paused + _ROUNDING:
+        raise ViolationError(f"a read took {seconds:.6f} s, and {paused:.6f} s are the query's, but it counts {counts}")
+    if counts.throttled and not may_be_throttled:
+        raise ViolationError(f"no broker has a quota, but {counts.throttled} responses count as throttled")
+
+
 def check_markers(counts: ReadCounts, offsets: OffsetRange, environment: Environment, generation: int) -> None:
     """Check the counters of a complete read of a log that has lost nothing, and of which nothing was compacted."""
     truth = environment.oracle.truth(offsets.topic_partition, generation)
@@ -116,7 +125,7 @@ def check_followers(counts: ObservedCounts, partition: TopicPartition, rack: str
         or cluster.absent_topics
     ):
         return
-    if environment.oracle.generations[partition.topic] > 1 or any(each.kind in _THROTTLES for each in plan.events):
+    if environment.oracle.generations[partition.topic] > 1 or any(each.kind in THROTTLES for each in plan.events):
         return
     leader = cluster.brokers[target.leader]
     address = f"{leader.host}:{leader.port}"

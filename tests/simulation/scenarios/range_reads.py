@@ -11,12 +11,14 @@ from tests.simulation.environment import Environment
 from tests.simulation.errors import TRANSIENT_ERRORS, ViolationError
 from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
 from tests.simulation.scenarios.range_read_checks import (
+    THROTTLES,
     ObservedCounts,
     check_batch,
     check_counts,
     check_error,
     check_followers,
     check_markers,
+    check_times,
     has_undecided,
 )
 from tests.simulation.scenarios.range_read_draw import SHORT_POLL_TIMEOUT, TOPICS, draw
@@ -335,7 +337,7 @@ class _Read:
         )
         started = progress = environment.world.now
         rows: list[tuple[int, bytes | None]] = []
-        counted = -1
+        counted, paused = -1, 0.0
         try:
             if read["count"]:
                 counted = count_range(*config, task, counts=counts, pool=pool)
@@ -357,6 +359,7 @@ class _Read:
                             break
                         if number == read["pause_after"]:
                             self.process.sleep(read["pause"])
+                            paused = read["pause"]
                         progress = environment.world.now
         except KafkaDirectError as error:
             self._received_at = max(progress, counts.received_at)
@@ -369,6 +372,13 @@ class _Read:
             raise
         finally:
             self.fetches += counts.fetches + 1  # the last one may not be needed
+            kinds = {event.kind for event in environment.plan.events}
+            check_times(
+                counts,
+                environment.world.now - started,
+                paused,
+                may_be_throttled=bool(kinds & THROTTLES),
+            )
             check_followers(counts, self._partition, read.get("rack", ""), environment)
         self._check_rows(planned, rows, counted, counts, started)
 
