@@ -215,7 +215,25 @@ def _starts_of_a_deposed_leader(_: Any) -> Any:
     return confirmed_starts
 
 
+def _first_latest_offsets(original: Any) -> Any:
+    """The progress report has the ends of the first batch in all batches."""
+
+    def known_latest(self: Any) -> Any:
+        latest = original.fget(self)
+        self.__dict__.setdefault("first_latest", latest)
+        return self.__dict__["first_latest"] or latest
+
+    return property(known_latest)
+
+
 BUGS: Final = (
+    _bug(
+        "outdated latest offsets",
+        "The progress report has the ends of the first batch in all batches of a run.",
+        MicroBatchPlanner,
+        "known_latest",
+        _first_latest_offsets,
+    ),
     _bug(
         "starts of a deposed leader",
         "A query that starts at earliest takes the log start that a deposed leader reports even after the later leader "

@@ -14,6 +14,7 @@ from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
 from tests.simulation.scenarios.micro_batch_options import GROUP, is_selected, selected_topics
 from tests.simulation.scenarios.micro_batch_recreations import Looks, Recreations, Report, Run
 from tests.simulation.scenarios.micro_batch_reports import (
+    check_latest_offsets,
     check_limits,
     check_repeated_reports,
     check_reported_offsets,
@@ -205,6 +206,9 @@ class SinkChecker:
 
     def end_run(self, execution: MicroBatchExecution) -> None:
         """Remember when a run has looked at the topics."""
+        for time, start, end, latest in execution.latest_reports:
+            if latest is not None:
+                check_latest_offsets(self._truth, time, _parse(start), _parse(end), _parse(latest))
         self._looks.append([(called, returned) for name, called, returned in execution.calls if name == "latestOffset"])
 
     def check(self, options: Mapping[str, str]) -> None:

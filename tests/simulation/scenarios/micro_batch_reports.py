@@ -122,6 +122,19 @@ def check_resumptions(reports: Sequence[Report], logged: Sequence[LoggedEnd], of
             raise ViolationError(f"batch {batch} starts at {start} and ends at {end}, after the report: {report.text}")
 
 
+def check_latest_offsets(truth: RecordTruth, time: float, start: Offsets, end: Offsets, latest: Offsets) -> None:
+    """Check that the progress report's ends lie between the end of the batch and those of the logs."""
+    for partition, offset in latest.items():
+        last = max((each.max_watermark(time) for each in truth.of(*partition)), default=0)
+        if offset > max(last, start.get(partition, 0)):
+            raise ViolationError(
+                f"the latest offset of {partition} is reported as {offset}, and the log ends at {last}"
+            )
+    for partition, offset in end.items():
+        if start.get(partition, offset) < offset and latest.get(partition, -1) < offset:
+            raise ViolationError(f"a batch ends at {offset} of {partition}, and the latest offsets are {latest}")
+
+
 def count_offsets(start: Offsets, end: Offsets) -> int:
     """Return how many offsets a batch reads of the partitions that it starts with."""
     return sum(max(offset - start[partition], 0) for partition, offset in end.items() if partition in start)

@@ -123,6 +123,8 @@ class MicroBatchExecution:
         self.tasks = TaskScheduler(environment, f"run-{number}")
         # When Spark requested the end of a batch that was not to be, and the offset that it got.
         self.idle_answers: list[tuple[float, str]] = []
+        # When Spark requested the latest offsets, start and end of the batch, and the latest offsets.
+        self.latest_reports: list[tuple[float, str, str, str | None]] = []
         self._environment = environment
         self._world = environment.world
         self._checkpoint = checkpoint
@@ -201,7 +203,7 @@ class MicroBatchExecution:
         else:
             start = self._initial_offset() if self._start is None else self._start
             end = self._call("latestOffset", start, limit=self._limit)
-            self._call("reportLatestOffset")
+            self.latest_reports.append((self._world.now, start, end, self._call("reportLatestOffset")))
         if end == self._start:
             self.idle_answers.append((asked_at, end))
             return False
