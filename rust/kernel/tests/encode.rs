@@ -4,15 +4,13 @@ mod support;
 
 use std::sync::Arc;
 
-use arrow_array::builder::{BinaryBuilder, Int32Builder, ListBuilder, StructBuilder};
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch};
-use arrow_schema::{DataType, Field, Fields};
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use record_kernel::{
     EncodeError, EncodedBatch, Encoder, EncoderSettings, HEADER_BYTES, Limits, OffsetRange, ProducerState,
     set_producer_state, split_batch,
 };
-use support::{Random, Record, body, decoder, feed};
+use support::{Random, Record, arrow_rows, body, decoder, feed, random_record};
 
 const SETTINGS: EncoderSettings = EncoderSettings {
     partitions: 3,
@@ -25,33 +23,8 @@ const SETTINGS: EncoderSettings = EncoderSettings {
 };
 
 fn arrow(records: &[Record], partition: Option<i32>) -> RecordBatch {
-    let fields =
-        Fields::from(vec![Field::new("key", DataType::Binary, true), Field::new("value", DataType::Binary, true)]);
-    let pairs: Vec<Box<dyn arrow_array::builder::ArrayBuilder>> =
-        vec![Box::new(BinaryBuilder::new()), Box::new(BinaryBuilder::new())];
-    let mut headers = ListBuilder::new(StructBuilder::new(fields, pairs));
-    let (mut keys, mut values, mut partitions) = (BinaryBuilder::new(), BinaryBuilder::new(), Int32Builder::new());
-    for record in records {
-        keys.append_option(record.key.as_ref());
-        values.append_option(record.value.as_ref());
-        partitions.append_option(partition);
-        for (key, value) in &record.headers {
-            let pair = headers.values();
-            pair.field_builder::<BinaryBuilder>(0).expect("a key").append_value(key);
-            pair.field_builder::<BinaryBuilder>(1).expect("a value").append_option(value.as_ref());
-            pair.append(true);
-        }
-        headers.append(!record.headers.is_empty());
-    }
-    let columns: Vec<(&str, ArrayRef)> = vec![
-        ("headers", Arc::new(headers.finish())),
-        ("value", Arc::new(values.finish())),
-        ("key", Arc::new(keys.finish())),
-        ("partition", Arc::new(partitions.finish())),
-        ("timestamp", Arc::new(records.iter().map(|record| record.time).collect::<Int64Array>())),
-    ];
-    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, true)))
-        .expect("columns of one length")
+    let rows: Vec<_> = records.iter().map(|record| (record.clone(), partition)).collect();
+    arrow_rows(&rows, |_| false)
 }
 
 fn values(batch: &[u8]) -> Vec<Option<Vec<u8>>> {
@@ -67,19 +40,7 @@ fn values(batch: &[u8]) -> Vec<Option<Vec<u8>>> {
 }
 
 fn some_records(random: &mut Random) -> Vec<Record> {
-    let bytes = |random: &mut Random| {
-        let length = [0, 1, 63, 64, 200, 9000][random.below(6)];
-        (!random.one_in(5)).then(|| (0..length).map(|_| random.next() as u8).collect::<Vec<u8>>())
-    };
-    let header = |random: &mut Random| (bytes(random).unwrap_or_default(), bytes(random));
-    (0..1 + random.below(40))
-        .map(|_| Record {
-            key: bytes(random),
-            value: bytes(random),
-            time: (random.next() as i64) >> random.below(48),
-            headers: (0..random.below(4)).map(|_| header(random)).collect(),
-        })
-        .collect()
+    (0..1 + random.below(40)).map(|_| random_record(random, 9000)).collect()
 }
 
 fn crc_is_right(batch: &[u8]) -> bool {

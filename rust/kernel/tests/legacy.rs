@@ -149,8 +149,9 @@ fn sizes_and_timestamps_are_limited() {
         let limits = Limits { batch: limit, ..LIMITS };
         assert_eq!(read(&wrapped, ALL, limits).1.map(|error| error.kind), error);
     }
-    let limits = Limits { batch: size - 13, ..LIMITS };
-    let error = read(&inner.concat(), ALL, limits).1.expect("the message is too large");
+    let limited = |batch: usize| read(&inner.concat(), ALL, Limits { batch, ..LIMITS }).1;
+    assert_eq!(limited(size - 12), None);
+    let error = limited(size - 13).expect("the message is too large");
     assert_eq!((error.kind, error.offset), (ErrorKind::TooLarge, 0));
     let late = [simple(0, 1, "a"), message(1, 1, 0, i64::MAX / 999, None, None)].concat();
     let (rows, error, _) = read(&late, ALL, LIMITS);

@@ -4,7 +4,10 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, StructArray};
+use arrow_array::builder::{ArrayBuilder, BinaryBuilder, Int32Builder, ListBuilder, StructBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StructArray};
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use record_kernel::{AbortedTransaction, Decoder, Limits, OffsetRange};
 
@@ -37,12 +40,59 @@ pub fn decoder(range: OffsetRange, limits: Limits) -> Decoder {
     Decoder::new(schema(), "topic".to_owned(), 3, range, limits, true, false).expect("the schema is right")
 }
 
+/// A record as it has to be read; `record.time` is in milliseconds since 1970.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    pub offset: i64,
+    pub record: Record,
+    pub timestamp_type: i32,
+    pub leader_epoch: Option<i32>,
+}
+
+/// The rows of all columns of a batch of [`decoder`].
+pub fn rows(batch: &RecordBatch) -> Vec<Row> {
+    assert_eq!(
+        batch.column(2).as_string::<i32>().iter().flatten().filter(|name| *name == "topic").count(),
+        batch.num_rows()
+    );
+    assert!(batch.column(3).as_primitive::<Int32Type>().values().iter().all(|&partition| partition == 3));
+    let nullable = |column: &dyn Array, row: usize| {
+        let cells = column.as_binary::<i32>();
+        cells.is_valid(row).then(|| cells.value(row).to_vec())
+    };
+    let lists = batch.column(7).as_list::<i32>();
+    let headers = |row: usize| {
+        let list = lists.value(row);
+        let pairs = list.as_struct();
+        let key = |at: usize| pairs.column(0).as_string::<i32>().value(at).as_bytes().to_vec();
+        (0..pairs.len()).map(|at| (key(at), nullable(pairs.column(1), at))).collect::<Vec<_>>()
+    };
+    let integers = |column: usize| batch.column(column).as_primitive::<Int32Type>();
+    (0..batch.num_rows())
+        .map(|row| {
+            let time = batch.column(5).as_primitive::<TimestampMicrosecondType>().value(row);
+            assert_eq!(time % 1000, 0);
+            Row {
+                offset: batch.column(4).as_primitive::<Int64Type>().value(row),
+                record: Record {
+                    key: nullable(batch.column(0), row),
+                    value: nullable(batch.column(1), row),
+                    time: time / 1000,
+                    headers: if lists.is_null(row) { vec![] } else { headers(row) },
+                },
+                timestamp_type: integers(6).value(row),
+                leader_epoch: integers(8).is_valid(row).then(|| integers(8).value(row)),
+            }
+        })
+        .collect()
+}
+
 pub fn feed(decoder: &mut Decoder, bytes: &[u8], aborted: &[AbortedTransaction]) {
     decoder.input(bytes.len()).expect("there is memory").copy_from_slice(bytes);
     decoder.feed(bytes.len(), aborted.to_vec());
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     pub key: Option<Vec<u8>>,
     pub value: Option<Vec<u8>>,
@@ -73,20 +123,30 @@ fn nullable(out: &mut Vec<u8>, data: Option<&[u8]>) {
 
 /// The encoded records of a batch, one offset each.
 pub fn body(records: &[Record]) -> Vec<u8> {
+    records.iter().enumerate().flat_map(|(index, record)| encoded(record, index as i64)).collect()
+}
+
+/// An encoded record with its length.
+pub fn encoded(record: &Record, offset_delta: i64) -> Vec<u8> {
+    let mut fields = vec![0];
+    varint(&mut fields, record.time);
+    varint(&mut fields, offset_delta);
+    nullable(&mut fields, record.key.as_deref());
+    nullable(&mut fields, record.value.as_deref());
+    varint(&mut fields, record.headers.len() as i64);
+    fields.extend(encoded_headers(record));
     let mut out = Vec::new();
-    for (index, record) in records.iter().enumerate() {
-        let mut fields = vec![0];
-        varint(&mut fields, record.time);
-        varint(&mut fields, index as i64);
-        nullable(&mut fields, record.key.as_deref());
-        nullable(&mut fields, record.value.as_deref());
-        varint(&mut fields, record.headers.len() as i64);
-        for (key, value) in &record.headers {
-            nullable(&mut fields, Some(key));
-            nullable(&mut fields, value.as_deref());
-        }
-        varint(&mut out, fields.len() as i64);
-        out.extend(fields);
+    varint(&mut out, fields.len() as i64);
+    out.extend(fields);
+    out
+}
+
+/// The headers of a record, without their number.
+pub fn encoded_headers(record: &Record) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (key, value) in &record.headers {
+        nullable(&mut out, Some(key));
+        nullable(&mut out, value.as_deref());
     }
     out
 }
@@ -208,6 +268,56 @@ impl Random {
     pub fn one_in(&mut self, count: u64) -> bool {
         self.next().is_multiple_of(count)
     }
+}
+
+/// A record whose fields have 0, 1, 63, 64, 200 or `longest` bytes, or are null. Its time may be negative.
+pub fn random_record(random: &mut Random, longest: usize) -> Record {
+    let bytes = |random: &mut Random| {
+        let length = [0, 1, 63, 64, 200, longest][random.below(6)];
+        (!random.one_in(5)).then(|| (0..length).map(|_| random.next() as u8).collect::<Vec<u8>>())
+    };
+    let header = |random: &mut Random| (bytes(random).unwrap_or_default(), bytes(random));
+    Record {
+        key: bytes(random),
+        value: bytes(random),
+        time: (random.next() as i64 - (1 << 47)) >> random.below(48),
+        headers: (0..random.below(4)).map(|_| header(random)).collect(),
+    }
+}
+
+/// Rows to encode, and their partitions; `hides` says for which rows without headers a null list hides one, whose key is
+/// beneath a null, too.
+pub fn arrow_rows(rows: &[(Record, Option<i32>)], mut hides: impl FnMut(usize) -> bool) -> RecordBatch {
+    let fields =
+        Fields::from(vec![Field::new("key", DataType::Binary, true), Field::new("value", DataType::Binary, true)]);
+    let pairs: Vec<Box<dyn ArrayBuilder>> = vec![Box::new(BinaryBuilder::new()), Box::new(BinaryBuilder::new())];
+    let mut headers = ListBuilder::new(StructBuilder::new(fields, pairs));
+    let (mut keys, mut values, mut partitions) = (BinaryBuilder::new(), BinaryBuilder::new(), Int32Builder::new());
+    for (row, (record, partition)) in rows.iter().enumerate() {
+        keys.append_option(record.key.as_ref());
+        values.append_option(record.value.as_ref());
+        partitions.append_option(*partition);
+        let hidden = vec![(b"hidden".to_vec(), None)];
+        let has_headers = !record.headers.is_empty();
+        let pairs = if !has_headers && hides(row) { &hidden } else { &record.headers };
+        for (key, value) in pairs {
+            let pair = headers.values();
+            pair.field_builder::<BinaryBuilder>(0).expect("a key").append_value(key);
+            pair.field_builder::<BinaryBuilder>(1).expect("a value").append_option(value.as_ref());
+            pair.append(has_headers);
+        }
+        headers.append(has_headers);
+    }
+    let times = rows.iter().map(|(record, _)| record.time);
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("headers", Arc::new(headers.finish())),
+        ("value", Arc::new(values.finish())),
+        ("key", Arc::new(keys.finish())),
+        ("partition", Arc::new(partitions.finish())),
+        ("timestamp", Arc::new(times.collect::<Int64Array>())),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, true)))
+        .expect("columns of one length")
 }
 
 const EDGE_CASES: [u8; 10] = [0, 1, 2, 0x3f, 0x40, 0x7f, 0x80, 0x81, 0xfe, 0xff];
