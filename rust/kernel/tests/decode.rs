@@ -346,19 +346,20 @@ fn transactions_of_several_producers() {
     assert_eq!((counts.records, counts.aborted, counts.control, counts.gaps), (5, 3, 4, 0));
 }
 
-/// The Java client writes several blocks of Snappy in a frame, and others several members of gzip.
+/// The Java client writes several blocks of Snappy in a frame, and others several members of gzip or frames of zstd.
 #[test]
 fn codecs_with_several_parts() {
     let plain = body(&[record("k", "first"), record("k", &"second".repeat(100))]);
-    let (one, other) = plain.split_at(20);
+    let parts: Vec<&[u8]> = plain.chunks(plain.len().div_ceil(5)).collect();
     let mut framed = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01".to_vec();
-    for part in [one, other] {
+    for part in &parts {
         let block = compress(support::SNAPPY, part);
         framed.extend((block.len() as i32).to_be_bytes());
         framed.extend(block);
     }
-    let members = [compress(support::GZIP, one), compress(support::GZIP, other)].concat();
-    for (codec, bytes) in [(support::SNAPPY, &framed), (support::GZIP, &members)] {
+    let all = |codec: u8| parts.iter().flat_map(|part| compress(codec, part)).collect::<Vec<u8>>();
+    let (members, frames) = (all(support::GZIP), all(support::ZSTD));
+    for (codec, bytes) in [(support::SNAPPY, &framed), (support::GZIP, &members), (support::ZSTD, &frames)] {
         let mut decoder = decoder(ALL, LIMITS);
         feed(&mut decoder, &batch(0, codec, -1, 2, bytes), &[]);
         let rows = decoder.read().expect("good records").expect("rows");
@@ -434,6 +435,33 @@ fn frames_of_lz4() {
     damaged = frame(0x20, 0, &[(true, &plain)], &plain);
     damaged[6] ^= 1;
     assert!(read(&damaged).is_err(), "the header's checksum");
+}
+
+/// The blocks of a frame may refer to bytes of blocks that were read and removed before.
+#[test]
+fn linked_blocks_of_lz4_refer_to_what_was_read() {
+    let mut random = support::Random::new(3);
+    let noise: String = (0..60_000).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
+    let records: Vec<Record> = (0..60).map(|_| record("k", &noise)).collect();
+    let plain = body(&records);
+    let mut compressed = b"\x04\x22\x4d\x18\x40\x40".to_vec();
+    compressed.push((twox_hash::XxHash32::oneshot(0, &compressed[4..]) >> 8) as u8);
+    for start in (0..plain.len()).step_by(64 << 10) {
+        let chunk = &plain[start..plain.len().min(start + (64 << 10))];
+        let block = lz4_flex::block::compress_with_dict(chunk, &plain[start.saturating_sub(64 << 10)..start]);
+        compressed.extend((block.len() as u32).to_le_bytes());
+        compressed.extend(block);
+    }
+    compressed.extend([0; 4]);
+    assert!(compressed.len() < 200_000, "most of it are references");
+    let mut decoder = decoder(ALL, LIMITS);
+    feed(&mut decoder, &batch(0, support::LZ4, -1, 60, &compressed), &[]);
+    let mut read = 0;
+    while let Some(rows) = decoder.read().expect("good records") {
+        assert!(rows.column(1).as_binary::<i32>().iter().all(|value| value == Some(noise.as_bytes())));
+        read += rows.num_rows();
+    }
+    assert_eq!(read, 60);
 }
 
 #[test]
