@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
@@ -132,3 +133,48 @@ def test_rows_before_a_too_large_record_are_returned() -> None:
     assert isinstance(outcome.error, RecordTooLargeError)
     assert outcome.error.offset == 41
     assert run(data, request(42, max_batch_bytes=1000)).column("value") == [b"b"]
+
+
+RETAINED = """
+import resource, struct, sys
+from pathlib import Path
+import pyarrow as pa
+from tests.unit.records.decoding import request
+from tests.unit.records.encoding import make_encoder
+from pyspark_kafka_direct.records import RecordDecoder
+from pyspark_kafka_direct.records.columns import binary_column
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
+
+for codec in sys.argv[1:]:
+    encoder = make_encoder(codec=codec, batch_bytes=1 << 30, max_record_bytes=1 << 30)
+    decoder = RecordDecoder(**request(columns=("value",)))
+    before = 0
+    for offset, size in enumerate([1000, 24 << 20, 1000, 2000]):
+        # Arrow's own memory pool would retain some.
+        encoder.add(pa.record_batch({"value": binary_column([bytes(size)]), "timestamp": pa.array([0])}))
+        (batch,) = encoder.flush()
+        data = bytearray(batch.data)
+        struct.pack_into(">q", data, 0, offset)
+        del batch
+        decoder.feed(data)
+        rows = decoder.read()
+        assert len(rows.column("value")[0].as_buffer()) == size
+        del rows
+        assert decoder.read() is None
+        before = before or resident()
+    print(codec, resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc exists on Linux only")
+def test_the_memory_of_an_unusual_batch_is_freed_with_the_next_one() -> None:
+    # The allocator returns freed memory of this size to the operating system.
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(MIB)}
+    command = [sys.executable, "-c", RETAINED, *CODECS]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert ended.returncode == 0, ended
+    grown = dict(line.split() for line in ended.stdout.splitlines())
+    assert list(grown) == list(CODECS)
+    assert all(int(mib) < OWN_MIB for mib in grown.values()), grown
