@@ -73,6 +73,22 @@ def test_durations(text: object, seconds: float) -> None:
     assert settings(epochInterval=text).epoch_interval == pytest.approx(seconds)
 
 
+def test_every_unit_of_spark() -> None:
+    """Those of its intervals, which a processing time of a trigger may have."""
+    units = {
+        "ms msec msecs millisecond milliseconds": 0.001,
+        "s sec secs second seconds": 1,
+        "m min mins minute minutes": 60,
+        "h hour hours": 3600,
+        "d day days": 86_400,
+    }
+    for names, seconds in units.items():
+        for unit in names.split():
+            for text in (f"20{unit}", f"20 {unit.upper()}", f"interval 20.5 {unit}"):
+                number = 20.5 if "20.5" in text else 20
+                assert settings(epochInterval=text).epoch_interval == pytest.approx(number * seconds), text
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -179,6 +179,8 @@ def test_exactly_once_requires_a_prefix_acks_and_idempotence() -> None:
 def test_exactly_once_rejects_async_progress_tracking() -> None:
     expected = r"asyncProgressTrackingEnabled=true cannot be used with deliveryGuarantee=exactly-once: .* other records"
     assert re.match(expected, error(**EXACTLY_ONCE, asyncProgressTrackingEnabled="true"))
+    lower = expected.replace("TrackingEnabled", "trackingenabled")  # as Spark passes it in some calls
+    assert re.match(lower, error(**EXACTLY_ONCE, asyncProgresstrackingenabled=" TRUE"))
     parse(**EXACTLY_ONCE, asyncProgressTrackingEnabled="false")
     parse(asyncProgressTrackingEnabled="true")
 
@@ -339,6 +341,32 @@ def test_write_arrow_does_not_have_the_options_of_batches() -> None:
     given = {"bootstrap.servers": "b:1", "jobId": "j", "stampBatch": "true"}
     with pytest.raises(OptionError, match="write_arrow does not have jobId, stampBatch, which the sink"):
         parse_write_arguments(given, "t", in_transaction=False)
+
+
+def test_a_transaction_of_write_arrow_requires_acks_and_idempotence() -> None:
+    servers = {"bootstrap.servers": "b:1"}
+    for name, value, expected in (
+        ("acks", "1", "all"),
+        ("request.required.acks", "0", "all"),
+        ("Enable.Idempotence", "false", "true"),
+    ):
+        found = parse_write_arguments({**servers, name: value}, "t", in_transaction=False)
+        assert not found.produce.idempotent
+        with pytest.raises(OptionError) as caught:
+            parse_write_arguments({**servers, name: value}, "t", in_transaction=True)
+        shown = name if name == name.lower() else name.lower()
+        assert caught.value.message == f"{shown} must be {expected} with transactional_id, got {value!r}"
+    for name, argument in (
+        ("kafka.transactional.id", "transactional_id"),
+        ("TRANSACTIONALIDPREFIX", "transactional_id"),
+        ("Topic", "topic"),
+    ):
+        with pytest.raises(OptionError, match=f"^write_arrow has the argument {argument} in place of {name}$"):
+            parse_write_arguments({**servers, name: "x"}, "t", in_transaction=False)
+    for in_transaction in (False, True):
+        found = parse_write_arguments({**servers, "transaction.timeout.ms": 5}, "t", in_transaction=in_transaction)
+        ignored = ("the parameter transaction.timeout.ms is ignored: there is no transactional_id",)
+        assert found.warnings == (() if in_transaction else ignored)
 
 
 def test_a_read_ignores_them() -> None:
