@@ -390,8 +390,11 @@ def test_options_of_sparks_functions_are_rejected(payload_format: str, names: li
     shown = ", ".join(names)
     assert f"keyFormat={payload_format} does not have {shown}, which from_{payload_format}" in raised.value.message
     of_values = {"valueFormat": payload_format, "valueSchema": "a int"}
-    with pytest.raises(OptionError, match=f"valueFormat={payload_format} does not have {re.escape(shown)}"):
-        parse_stream_options({**BASE, **of_values, **given})
+    for spelled in (str.lower, str.upper, str, "kafka.{}".format):  # a continuous query gets the names as given
+        others = {spelled(name): "true" for name in names}
+        for parse in (parse_stream_options, parse_continuous_options):
+            with pytest.raises(OptionError, match=f"valueFormat={payload_format} does not have {re.escape(shown)}"):
+                parse({**BASE, **of_values, **others})
     sink = {"kafka.bootstrap.servers": "b:9092", "keyFormat": payload_format, **given}
     with pytest.raises(OptionError, match=f"keyFormat={payload_format} does not have {re.escape(shown)}"):
         parse_sink_options(sink, streaming=True)

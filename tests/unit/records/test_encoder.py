@@ -31,6 +31,7 @@ from tests.unit.records.kafka_python import DefaultRecordBatchBuilder
 from pyspark_kafka_direct.errors import ColumnError, RecordTooLargeError
 from pyspark_kafka_direct.records import RecordEncoder
 from pyspark_kafka_direct.records.murmur2 import partition_for_key
+from pyspark_kafka_direct.records.record_batches import COMPRESSION_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -369,12 +370,36 @@ def test_memory_error_is_a_record_error() -> None:
         {"codec": "lzo"},
         {"codec": "none", "level": 1},
         {"codec": "gzip", "level": 0},
+        {"codec": "gzip", "level": 10},
+        {"codec": "snappy", "level": 1},
+        {"codec": "lz4", "level": 0},
+        {"codec": "lz4", "level": 18},
         {"codec": "zstd", "level": 23},
+        {"codec": "zstd", "level": -131_073},
+        {"batch_bytes": (1 << 30) + 1},
+        {"max_record_bytes": 0},
+        {"partitions": 1 << 31},
     ],
 )
 def test_arguments_out_of_range(invalid: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"not|no compression level"):
         RecordEncoder(**{"topic": "flights", "partitions": 1} | invalid)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "valid",
+    [
+        *({"codec": codec, "level": level} for codec, levels in COMPRESSION_LEVELS.items() for level in levels),
+        {"batch_bytes": 1, "max_record_bytes": 1 << 30},
+        {"batch_bytes": 1 << 30},
+        {"first_sticky_partition": 1 << 40},
+        {"partitions": (1 << 31) - 1, "first_sticky_partition": (1 << 31) - 2},
+    ],
+)
+def test_the_limits_of_arguments(valid: dict[str, object]) -> None:
+    encoder = RecordEncoder(**{"topic": "flights", "partitions": 1} | valid)  # type: ignore[arg-type]
+    batches = [*encoder.add(arrow([Row(partition=0)])), *encoder.flush()]
+    assert [decode(batch.data) for batch in batches] == [[Row()]]
 
 
 def test_the_memory_of_a_batch_is_reused_when_nothing_refers_to_it() -> None:

@@ -229,7 +229,13 @@ def test_arrow_batches_outlive_their_decoder() -> None:
         ({"from_offset": -1}, "offsets"),
         ({"from_offset": 5, "until_offset": 4}, "offsets"),
         ({"max_rows": 0}, "max_rows"),
-        ({"max_bytes": 1 << 31}, "max_bytes"),
+        ({"max_rows": (1 << 20) + 1}, "max_rows"),
+        ({"max_bytes": (1 << 30) + 1}, "max_bytes"),
+        ({"max_batch_bytes": 0}, "max_batch_bytes"),
+        ({"max_batch_bytes": 1 << 31}, "max_batch_bytes"),
+        ({"topic": ""}, "characters"),
+        ({"partition": 1 << 31}, "partition"),
+        ({"until_offset": 1 << 63}, "offsets"),
     ],
 )
 def test_bad_arguments(wrong: dict[str, object], message: str) -> None:
