@@ -69,7 +69,7 @@ TEXTS: Final = {
     "keySchemaVersion": "2",
     "valueSchemaVersion": "3",
     "topic": "t",
-    "sinkStateTopic": "s",
+    "sinkStateTopic": "state",
     "jobId": "j",
     "stagingLocation": "/tmp",
     "commitGroupId": "h",
@@ -263,3 +263,50 @@ def test_an_error_names_the_option_as_it_is_given(case: str) -> None:
             assert display in caught.value.message
 
     check()
+
+
+FIELDS: Final = {
+    "batch": {
+        "schema.registry.http.read.timeout.ms": "payloads.registry.read_timeout_ms",
+        "schema.registry.api.timeout.ms": "payloads.registry.api_timeout_ms",
+        "schema.registry.retries.wait.ms": "payloads.registry.retry_backoff_ms",
+        "schema.registry.retries.max.wait.ms": "payloads.registry.retry_backoff_max_ms",
+        "sasl.login.connect.timeout.ms": "connection.security.sasl.oauth.source.connect_timeout_ms",
+        "sasl.login.read.timeout.ms": "connection.security.sasl.oauth.source.read_timeout_ms",
+        "kafkaConsumer.pollTimeoutMs": "fetch.poll_timeout_ms",
+        "maxRecordBatchBytes": "fetch.max_record_batch_bytes",
+        "minPartitions": "source.min_partitions",
+        "maxRecordsPerPartition": "source.max_records_per_partition",
+        "fetchOffset.numRetries": "source.offset_fetch_attempts",
+        "fetchOffset.retryIntervalMs": "source.offset_fetch_retry_interval_ms",
+    },
+    "stream": {
+        "maxOffsetsPerTrigger": "source.limits.max_offsets",
+        "maxBytesPerTrigger": "source.limits.max_bytes",
+        "maxTriggerDelay": "source.limits.max_delay",
+        "backpressureInitialRate": "source.backpressure.initial_rate",
+        "backpressureMinRate": "source.backpressure.gains.min_rate",
+        "backpressureProportional": "source.backpressure.gains.proportional",
+        "backpressureIntegral": "source.backpressure.gains.integral",
+        "backpressureDerived": "source.backpressure.gains.derived",
+    },
+    "exactly-once": {
+        "batch.size": "produce.batch_bytes",
+        "max.request.size": "produce.max_request_bytes",
+        "buffer.memory": "produce.buffer_bytes",
+        "delivery.timeout.ms": "produce.delivery_timeout_ms",
+        "transaction.timeout.ms": "transaction_timeout_ms",
+        "stagingThreshold": "staging_threshold",
+        "sinkStateTopic": "sink_state_topic",
+        "jobId": "job_id",
+        "stagingLocation": "staging_location",
+    },
+}
+
+
+@pytest.mark.parametrize("case", FIELDS)
+def test_each_number_is_in_its_own_field(case: str) -> None:
+    for name, path in FIELDS[case].items():
+        value, changed, _ = effects(case)[name]
+        assert changed.keys() == {f".{path}"}, name
+        assert str(changed[f".{path}"]).removesuffix(".0") == value.removesuffix("s").removesuffix(".0"), name
