@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -436,3 +438,69 @@ def test_secrets_are_masked_and_pickled() -> None:
 def test_a_secret_given_twice_is_not_shown(name: str) -> None:
     for alias in SETTINGS[name].aliases:
         assert "two" not in error({name: "one-hunter2", alias: "two-hunter2"})
+
+
+SUITES_OF_13 = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
+SUITE_OF_12 = "ECDHE-RSA-AES128-GCM-SHA256"
+
+
+@pytest.mark.parametrize("enabled", ["", "TLSv1.2", "TLSv1.3", "TLSv1.3,TLSv1.2", "TLSv1,TLSv1.1,TLSv1.3"])
+@pytest.mark.parametrize("protocol", ["", "TLSv1.2", "TLSv1.3", "TLS", "SSL"])
+def test_versions_and_cipher_suites_limit_each_other(enabled: str, protocol: str) -> None:
+    suites: tuple[str, ...]
+    for suites in (
+        (),
+        (SUITE_OF_12,),
+        SUITES_OF_13[:1],
+        SUITES_OF_13[1:],
+        SUITES_OF_13,
+        (SUITE_OF_12, *SUITES_OF_13[:2]),
+        (*SUITES_OF_13, SUITE_OF_12),
+    ):
+        given = {"security.protocol": "SSL"}
+        given |= {"ssl.enabled.protocols": enabled} if enabled else {}
+        given |= {"ssl.protocol": protocol} if protocol else {}
+        given |= {"ssl.cipher.suites": ":".join(suites)} if suites else {}
+        versions = {version for version in ("TLSv1.2", "TLSv1.3") if not enabled or version in enabled}
+        if protocol == "TLSv1.2" and "TLSv1.2" in versions:
+            versions = {"TLSv1.2"}
+        suites_of_13 = [suite for suite in suites if suite in SUITES_OF_13]
+        with_suite = {"TLSv1.2"} if SUITE_OF_12 in suites else set()
+        with_suite |= {"TLSv1.3"} if suites_of_13 else set()
+        usable = sorted(versions & with_suite if suites else versions)
+        if not usable:
+            assert f"has no suite for {min(versions)}" in error(given)
+            continue
+        security, warnings = parse(given)
+        assert security.tls is not None
+        assert (security.tls.minimum_version, security.tls.maximum_version) == (usable[0], usable[-1]), given
+        assert security.tls.cipher_suites == ((SUITE_OF_12,) if SUITE_OF_12 in suites else ())
+        others = [suite for suite in SUITES_OF_13 if suite not in suites_of_13]
+        old = [version for version in enabled.split(",") if version in ("TLSv1", "TLSv1.1")]
+        expected = [f": {version} is too old" for version in old]
+        if suites_of_13 and others and usable[-1] == "TLSv1.3":
+            expected.append(f"cannot select .* {', '.join(others)};")
+        assert len(warnings) == len(expected), given
+        assert all(re.search(pattern, warning) for pattern, warning in zip(expected, warnings, strict=True))
+
+
+def test_only_one_option_has_the_certificate_and_one_the_key() -> None:
+    locations = ("ssl.keystore.location", "ssl.certificate.location", "ssl.key.location")
+    texts = ("ssl.keystore.certificate.chain", "ssl.keystore.key")
+    groups = [
+        {"ssl.truststore.location", "ssl.truststore.certificates"},
+        {"ssl.keystore.location", "ssl.keystore.certificate.chain", "ssl.certificate.location"},
+        {"ssl.keystore.location", "ssl.keystore.key", "ssl.key.location"},
+    ]
+    for pair in itertools.combinations(
+        (*locations, *texts, "ssl.truststore.location", "ssl.truststore.certificates"), 2
+    ):
+        given = {"security.protocol": "SSL", **dict.fromkeys(pair, "x")}
+        if any(set(pair) <= group for group in groups):
+            message = error(given)
+            assert message.endswith("exclude each other; set only one of them")
+            assert all(f"kafka.{name}" in message for name in pair)
+        elif set(pair) & {*texts, "ssl.key.location"} and len(set(pair) & {*texts, *locations}) == 1:
+            assert "without its" in error(given)
+        else:
+            assert parse(given)[1] == ()

@@ -52,6 +52,19 @@ def test_a_query_without_a_login_has_the_token_and_the_protocol_of_the_cluster()
     assert (found.protocol, found.sasl) == ("SASL_PLAINTEXT", SaslSettings("SCRAM-SHA-256", token_login=MAIN))
 
 
+def test_a_token_without_tls_causes_a_warning() -> None:
+    def warnings(servers: str, protocol: str, **options: str) -> tuple[str, ...]:
+        given = {"kafka.bootstrap.servers": servers, "subscribe": "t", **options}
+        return parse_batch_options(given, [TokenCluster(MAIN, protocol)]).warnings  # type: ignore[arg-type]
+
+    (warning,) = warnings("a:9093,localhost:9093", "SASL_PLAINTEXT")
+    assert warning.endswith(
+        "SASL_PLAINTEXT sends a hash that reveals weak passwords unencrypted over the network; use SASL_SSL"
+    )
+    assert warnings("a:9093", "SASL_SSL", **{"kafka.security.protocol": "SASL_PLAINTEXT"}) == (warning,)
+    assert warnings("a:9093", "SASL_SSL") == warnings("localhost:9093,[::1]:1", "SASL_PLAINTEXT") == ()
+
+
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_the_mechanism_of_the_cluster_applies_as_in_spark(mechanism: str) -> None:
     assert security({"kafka.sasl.mechanism": mechanism}, TokenCluster(MAIN)).sasl == TOKEN
