@@ -504,3 +504,20 @@ def test_only_one_option_has_the_certificate_and_one_the_key() -> None:
             assert "without its" in error(given)
         else:
             assert parse(given)[1] == ()
+
+
+def test_options_take_precedence_over_those_of_the_login_module() -> None:
+    names = {
+        "client.credentials.client.id": "clientId",
+        "client.credentials.client.secret": "clientSecret",
+        "scope": "scope",
+    }
+    jaas = " ".join(f'{name}="jaas {name}"' for name in names.values())
+    for count in range(4):
+        for given in itertools.combinations(names, count):
+            options = {f"sasl.oauthbearer.{name}": f"option {name}" for name in given}
+            source = oauth(jaas, **{TOKEN_URL: "https://token:1/"}, **options).source
+            assert isinstance(source, EndpointTokens)
+            assert isinstance(source.grant, ClientCredentials)
+            found = (source.grant.client_id, source.grant.client_secret.reveal(), source.scope)
+            assert found == tuple(f"option {name}" if name in given else f"jaas {names[name]}" for name in names)
