@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.options.parsed_security import CREDENTIALS, PLAIN_MODULE
 
 from pyspark_kafka_direct.errors import OptionError
@@ -341,3 +344,25 @@ def test_secrets_that_sparks_ui_shows_are_warned_of() -> None:
     assert "main.kafka.sasl.oauthbearer.assertion.private.key.pem is shown" in of_assertion
     assert "spark.redaction.regex" in of_key
     assert shown(**{"spark.redaction.regex": "(?i)password|keystore[.]key"}) == []
+
+
+@examples(30)
+@given(
+    keytab=st.text("ab\\\"'/=; ", min_size=1),
+    principal=st.text("ab\\\"'/=;@ ", min_size=1),
+    service=st.text("ab", min_size=1),
+)
+def test_the_keytab_of_the_application_may_have_any_name(keytab: str, principal: str, service: str) -> None:
+    properties = {
+        "spark.kafka.clusters.main.auth.bootstrap.servers": "a:1",
+        "spark.kafka.clusters.main.sasl.kerberos.service.name": service,
+        "spark.kerberos.keytab": keytab,
+        "spark.yarn.keytab": "other",
+        "spark.yarn.principal": principal,
+    }
+    (config,) = parse_token_clusters(properties, "app", [])
+    sasl = config.connection.security.sasl
+    assert sasl is not None
+    assert sasl.kerberos is not None
+    assert (sasl.kerberos.keytab, sasl.kerberos.principal) == (keytab, principal)
+    assert (sasl.kerberos.service_name, sasl.kerberos.ticket_cache) == (service, None)
