@@ -75,6 +75,13 @@ def test_ticket_caches_and_files(
         ('useKeytab="file://[" principal=alice', "alice", "//[", None),  # no URL
         ('useCcache="file:///tmp/tickets"', None, None, "/tmp/tickets"),
         ("useDefaultCcache=true credsType=initiator", None, None, ""),
+        (
+            'useKeytab="file:///my%20keytab" useCcache="file:///my%20tickets" principal=alice credsType=BOTH',
+            "alice",
+            "/my keytab",
+            "/my tickets",
+        ),
+        ('useKeytab="FILE:/k" useDefaultCcache=TRUE principal=alice', "alice", "/k", ""),
     ],
 )
 def test_the_module_of_ibm_has_urls(
@@ -97,9 +104,9 @@ def test_the_service_name_is_in_either_place(in_jaas: str, params: Mapping[str, 
 
 
 def test_when_tickets_are_renewed() -> None:
-    times = {"sasl.kerberos.ticket.renew.window.factor": "0.5", "sasl.kerberos.min.time.before.relogin": "5000"}
+    times = {"sasl.kerberos.ticket.renew.window.factor": "0.5", "sasl.kerberos.min.time.before.relogin": "5500"}
     settings = kerberos({**jaas(KEYTAB), **times})
-    assert (settings.renew_window_factor, settings.min_relogin_seconds) == (0.5, 5.0)
+    assert (settings.renew_window_factor, settings.min_relogin_seconds) == (0.5, 5.5)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +134,8 @@ def test_settings_that_have_no_effect(params: Mapping[str, str], reason: str) ->
         (jaas('keyTab="/k" principal=alice'), "keyTab requires useKeyTab=true"),
         (jaas('ticketCache="/t"'), "ticketCache requires useTicketCache=true"),
         (jaas(f"{KEYTAB} isInitiator=false"), "isInitiator=false is for servers"),
+        (jaas(f"{KEYTAB} isInitiator=False"), "isInitiator=false is for servers"),
+        (jaas(f'{KEYTAB} serviceName="a@b"') | {"sasl.kerberos.service.name": "a@b"}, "kafka.sasl.jaas.config must be"),
         (jaas('useKeyTab=true keyTab="/k" principal="spark/_HOST@R"'), "contains _HOST, which Java's Krb5LoginModule"),
         (jaas("useDefaultKeytab=true", IBM_MODULE), "set useKeytab to the URL"),
         (jaas("useDefaultCcache=true credsType=acceptor", IBM_MODULE), "credsType must be initiator or both"),

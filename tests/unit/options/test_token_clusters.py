@@ -136,7 +136,12 @@ def test_a_query_without_a_login_is_told_of_enable(options: dict[str, str]) -> N
     assert "enable" not in caught.value.message
 
 
-def test_two_matching_clusters_are_an_error_that_names_both() -> None:
+def test_several_matching_clusters_are_an_error_that_names_them() -> None:
+    third = DelegationTokenLogin("app", "third")
+    with pytest.raises(OptionError) as caught:
+        security({}, TokenCluster(MAIN), TokenCluster(OTHER, target="b:.*"), TokenCluster(third))
+    names = "main and spark.kafka.clusters.other and spark.kafka.clusters.third"
+    assert f"spark.kafka.clusters.{names}; let" in caught.value.message
     with pytest.raises(OptionError) as caught:
         security({}, TokenCluster(MAIN), TokenCluster(OTHER))
     assert "spark.kafka.clusters.main and spark.kafka.clusters.other" in caught.value.message
