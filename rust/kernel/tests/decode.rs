@@ -465,6 +465,29 @@ fn linked_blocks_of_lz4_refer_to_what_was_read() {
 }
 
 #[test]
+fn rows_of_batches_of_any_size() {
+    let mut decoder = decoder(ALL, LIMITS);
+    let mut base = 0;
+    for count in [1, 5000, 3, 9000, 20_000, 7] {
+        let value = |index: i32| (index % 3 > 0).then(|| index.to_be_bytes().to_vec());
+        let headers = |index: i32| if index % 5 == 0 { vec![(b"h".to_vec(), value(index))] } else { vec![] };
+        let records: Vec<_> = (0..count)
+            .map(|index| Record { key: value(index + 1), value: value(index), headers: headers(index), time: 0 })
+            .collect();
+        feed(&mut decoder, &batch(base, 0, -1, count, &body(&records)), &[]);
+        let rows = decoder.read().expect("good records").expect("rows");
+        let rows = support::rows(&rows);
+        assert_eq!(rows.len(), records.len());
+        for (index, (row, mut record)) in rows.into_iter().zip(records).enumerate() {
+            record.time = 1_700_000_000_000;
+            assert_eq!((row.offset, row.record), (base + index as i64, record));
+        }
+        assert_eq!(decoder.read().expect("good records"), None);
+        base += i64::from(count);
+    }
+}
+
+#[test]
 fn the_position_follows_the_rows() {
     let mut decoder = decoder(ALL, Limits { rows: 2, ..LIMITS });
     feed(&mut decoder, &[numbered_batch(3, 3), numbered_batch(9, 2)].concat(), &[]);

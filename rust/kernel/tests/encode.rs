@@ -258,3 +258,20 @@ fn headers_and_large_columns_are_read_back() {
         assert_eq!(encoder.flush().expect("enough memory")[0].data[HEADER_BYTES..], body(&records));
     }
 }
+
+#[test]
+fn batches_of_several_chunks_are_split() {
+    let mut random = Random::new(7);
+    let value = |random: &mut Random| (0..70_000).map(|_| b"abcdefgh"[random.below(8)]).collect::<Vec<u8>>();
+    let records: Vec<_> =
+        (0..25).map(|time| Record { value: Some(value(&mut random)), time, ..Record::default() }).collect();
+    for codec in 0..=4 {
+        let settings = EncoderSettings { codec, batch_bytes: 1 << 23, ..SETTINGS };
+        let mut encoder = Encoder::new(settings).expect("good settings");
+        encoder.add(&arrow(&records, Some(0))).expect("good rows");
+        let data = encoder.flush().expect("enough memory").remove(0).data;
+        let (first, second) = split_batch(&data).expect("a good batch");
+        let sent: Vec<_> = records.iter().map(|record| record.value.clone()).collect();
+        assert!(values(&first) == sent[..13] && values(&second) == sent[13..], "codec {codec}");
+    }
+}
