@@ -334,12 +334,12 @@ fn encoded_batches(codec: u8, level: Option<i32>, values: &[Vec<u8>]) -> Vec<Vec
         first_sticky: 0,
     };
     let mut encoder = Encoder::new(settings).expect("good settings");
-    let mut encode = |value: &Vec<u8>| {
+    let encode = |value: &Vec<u8>| {
         let record = Record { value: Some(value.clone()), ..Record::default() };
         encoder.add(&arrow_rows(&[(record, None)], |_| false)).expect("a good row");
         encoder.flush().expect("enough memory").remove(0).data.split_off(HEADER_BYTES)
     };
-    values.iter().map(|value| encode(value)).collect()
+    values.iter().map(encode).collect()
 }
 
 fn plain(value: &[u8]) -> Vec<u8> {
