@@ -228,6 +228,12 @@ def _parts(topic: Any) -> Sequence[Any]:
     return parts
 
 
+def without_topics(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return a response of Metadata with LEADER_NOT_AVAILABLE for all topics, as a broker that creates them."""
+    missing = {"error_code": RETRIABLE_ERRORS["Metadata"][0], "partitions": []}
+    return {**metadata, "topics": [{**topic, **missing} for topic in metadata["topics"]]}
+
+
 def without_leaders(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return a response of Metadata with LEADER_NOT_AVAILABLE for all partitions."""
     missing = {"error_code": RETRIABLE_ERRORS["Metadata"][0], "leader_id": -1}

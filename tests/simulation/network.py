@@ -20,6 +20,7 @@ from tests.simulation.faults import (
     error_response,
     partition_error_response,
     without_leaders,
+    without_topics,
 )
 from tests.simulation.peer_sockets import PeerNetwork
 from tests.simulation.wire import api_of_frame, decode_request, encode_response
@@ -356,7 +357,9 @@ class _Connection:
     def _error_response(self, request: ReceivedRequest, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
         if request.api == "Metadata":
             metadata = self.broker.handle("Metadata", request.version, request.values, request.client_id)
-            return without_leaders(metadata) if isinstance(metadata, dict) else None
+            if not isinstance(metadata, dict):
+                return None
+            return without_topics(metadata) if arguments.get("of_topics") else without_leaders(metadata)
         response = None
         if "partition" in arguments and request.api in PARTITION_ERRORS and self.network.world.codec == "tables":
 

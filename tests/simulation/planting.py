@@ -39,6 +39,7 @@ MODULES: Final = (
     "planted_independent",
     "planted_writers",
     "planted_readers",
+    "planted_moments",
 )
 """Modules of this package with a tuple ``BUGS``."""
 _FIRST_SEED = 1

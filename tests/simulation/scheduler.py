@@ -32,7 +32,7 @@ _START = 1000.0
 class Task:
     """One simulated thread."""
 
-    __slots__ = ("greenlet", "name", "number", "process", "wait_number", "waits_for", "woken")
+    __slots__ = ("greenlet", "name", "number", "process", "stall", "wait_number", "waits_for", "woken")
 
     def __init__(self, number: int, name: str, process: SimulatedProcess, run: Callable[[], None], hub: greenlet):
         self.number = number
@@ -42,6 +42,7 @@ class Task:
         self.waits_for: str | None = None  # None while it is ready or runs
         self.wait_number = 0  # of its current wait, so that timers of earlier ones are ignored
         self.woken = False  # whether the last wait ended before its time was up
+        self.stall: tuple[int, float] | None = None  # after how many calls it is preempted, and for how many seconds
 
 
 class World:
@@ -218,6 +219,8 @@ class World:
                 raise ProcessKilled
         if task.process.paused_until > self.now:
             self._wait_for_resume(task)
+        if task.stall is not None:
+            self._count_down(task, *task.stall)
 
     def block(self, waits_for: str, seconds: float | None) -> bool:
         """Let the current task wait; return whether it was woken before its time was up."""
@@ -288,6 +291,13 @@ class World:
         time, _, callback, args = heapq.heappop(self._events)
         self.now = max(self.now, time)
         callback(*args)
+
+    def _count_down(self, task: Task, calls: int, seconds: float) -> None:
+        """Count a call before a stall, or let the task wait."""
+        task.stall = (calls - 1, seconds) if calls else None
+        if not calls:
+            self.trace("stall", task.process.name, task.name, seconds)
+            self.block("the end of a stall", seconds)
 
     def _wait_for_resume(self, task: Task) -> None:
         woken = task.woken

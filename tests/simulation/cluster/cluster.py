@@ -51,6 +51,7 @@ class ClusterSettings:
     replication_delay: float = 0.0  # followers replicate after up to as many seconds
     failure_detection: float = 0.5  # seconds after which the controller fences a broker that is down or isolated
     remote_read_delay: float = 0.05  # seconds that a read from tiered storage takes
+    offsets_delay: float = 0.0  # until groups have the offsets of ended transactions (before Kafka 4.0)
     read_from_followers: bool = False  # KIP-392; racks are "rack-0" and "rack-1"
 
 

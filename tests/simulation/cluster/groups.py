@@ -34,15 +34,16 @@ class CommittedOffset(NamedTuple):
 class Group:
     """A group's offsets; pending ones belong to open transactions."""
 
-    __slots__ = ("has_members", "offsets", "pending")
+    __slots__ = ("completing", "has_members", "offsets", "pending")
 
     def __init__(self) -> None:
         self.offsets: dict[TopicAndIndex, CommittedOffset] = {}
         self.pending: dict[int, dict[TopicAndIndex, CommittedOffset]] = {}  # by producer id
+        self.completing: list[dict[TopicAndIndex, CommittedOffset]] = []  # of transactions whose marker is written
         self.has_members = False
 
     def is_pending(self, partition: TopicAndIndex) -> bool:
-        return any(partition in offsets for offsets in self.pending.values())
+        return any(partition in offsets for offsets in (*self.pending.values(), *self.completing))
 
 
 class GroupCoordinator:
@@ -85,7 +86,7 @@ class GroupCoordinator:
         if group is None:
             return
         group.offsets = {each: offset for each, offset in group.offsets.items() if group.is_pending(each)}
-        if not group.offsets and not group.pending and not group.has_members:
+        if not (group.offsets or group.pending or group.completing or group.has_members):
             del self._groups[group_id]
 
     def set_members(self, group_id: str, has_members: bool) -> None:
@@ -132,14 +133,29 @@ class GroupCoordinator:
     def complete(self, partition: int, producer: tuple[int, int], commit: bool) -> None:
         """Apply a transaction marker in a partition of the offsets topic."""
         self._producers[partition, producer[0]] = (producer[1], False)
+        delay = self._cluster.settings.offsets_delay
         for group_id, group in self._groups.items():
             if producer[0] in group.pending and coordinator_partition(group_id) == partition:
-                for each, offset in group.pending.pop(producer[0]).items():
-                    stored = group.offsets.get(each)
-                    # A commit outside the transaction that came later remains.
-                    if commit and (stored is None or stored.number < offset.number):
-                        self.commit(group_id, each, offset)
+                offsets = group.pending.pop(producer[0])
+                group.completing.append(offsets)
+                if delay:
+                    self._cluster.world.after(delay, self._complete_offsets, group_id, group, offsets, commit)
+                else:
+                    self._complete_offsets(group_id, group, offsets, commit)
         self._cluster.notify()
+
+    def _complete_offsets(
+        self, group_id: str, group: Group, offsets: dict[TopicAndIndex, CommittedOffset], commit: bool
+    ) -> None:
+        """Let the offsets of an ended transaction be visible, or drop them."""
+        group.completing.remove(offsets)
+        if not commit or self._groups.get(group_id) is not group:  # it was deleted
+            return
+        for partition, offset in offsets.items():
+            stored = group.offsets.get(partition)
+            # A commit outside the transaction that came later remains.
+            if stored is None or stored.number < offset.number:
+                self.commit(group_id, partition, offset)
 
     def fetch(
         self,
@@ -209,4 +225,5 @@ class GroupCoordinator:
             if coordinator_partition(group_id) == partition:
                 copy = kept[group_id] = Group()
                 copy.offsets = dict(group.offsets)
+                copy.completing = list(group.completing)
                 copy.pending = {producer_id: dict(offsets) for producer_id, offsets in group.pending.items()}

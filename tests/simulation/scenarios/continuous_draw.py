@@ -85,6 +85,9 @@ def draw(rng: random.Random, size: Size) -> Plan:
     def at() -> float:
         return round(rng.random() * seconds, 3)
 
+    if rng.random() < 0.3:
+        cluster["cluster"]["offsets_delay"] = rng.choice((0.05, 0.5, 1.5))
+
     parameters: dict[str, Any] = {
         **cluster,
         "partitions": partitions,
@@ -171,6 +174,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
         else:
             seconds = 2 * _CHANGE_SECONDS
             events, is_unclean = _draw_restart_with_a_recreated_topic(rng, parameters, topic), False
+    if guarantee == "exactly-once" and not shares_checkpoint and not long and rng.random() < 0.06:
+        events, is_unclean = _draw_restart_before_the_first_offsets(rng, parameters), False
     if is_unclean:
         events += tuple(_draw_unclean_elections(rng, partitions, seconds, scale))
     if guarantee != "database" and not shares_checkpoint and not long and rng.random() < 0.03:
@@ -244,6 +249,23 @@ def _draw_restart_with_a_recreated_topic(
     restart = {"api": "driver:OffsetFetch", "occurrence": _LAST_OFFSET_FETCH, "repeats": 1}
     change = {"change": "recreate_topic", "args": recreated, "new_records": rng.choice((3, 30))}
     return (Event(CHANGES[0], args={**restart, **change}),)
+
+
+def _draw_restart_before_the_first_offsets(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:
+    """Draw a worker that dies after the first commits of a group, whose coordinator shows their offsets later."""
+    partitions = parameters["partitions"]
+    parameters |= {
+        **_WITHOUT_FAULTS,
+        "cluster": {**parameters["cluster"], "offsets_delay": 1.5},
+        "selections": [list(partitions)],
+        "kills": [[round(0.4 + 0.8 * rng.random(), 3), "worker", rng.randrange(4)]],
+        "start": {**parameters["start"], "epochInterval": 0.1, "maxRestarts": 3},
+        "restart_seconds": 0.01,
+    }
+    parameters["appends"] = [
+        each for at in (0.2, 0.4, 0.6, 0.8, 1.0) for topic in partitions for each in _appends_to(partitions, topic, at)
+    ]
+    return ()
 
 
 def _draw_growth_after_a_truncation(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
 STOP_SECONDS = 15.0  # of a stop that is not graceful, without Spark's wait for checkpoints
+_REQUESTS_SECONDS = 200.0  # after which all requests of a stopped stream have ended
 _COLUMNS = ("offset", "value")
 
 
@@ -167,6 +168,8 @@ class DirectStreamLife:
         if end != "exit":
             self._stop(gracefully=end == "graceful" and not self.errors)
         flush_commits(self.streams, FLUSH_TIMEOUT_SECONDS)  # at the exit of the interpreter
+        if end != "exit":
+            self._await_closed_connections()
         self.ended_cleanly = True
 
     def end(self) -> None:
@@ -186,7 +189,11 @@ class DirectStreamLife:
         else:
             self.was_restored = True
             self._restore(restored)
-        self.spark.start(restored)
+        try:
+            self.spark.start(restored)
+        except Exception:  # Spark marks the context as stopped
+            self.spark.stop(gracefully=False)
+            raise
 
     def _create(self) -> None:
         for number, stream in enumerate(self._parameters["streams"]):
@@ -238,6 +245,14 @@ class DirectStreamLife:
         seconds = self._world.now - started_at - self.spark.checkpoint_wait
         if not gracefully and seconds > STOP_SECONDS:
             raise ViolationError(f"a stop takes {seconds:.1f} s, without the wait for checkpoints")
+
+    def _await_closed_connections(self) -> None:
+        """Wait until the requests that a stop has not waited for have ended, and with them their connections."""
+        network, end = self._environment.network, self._world.now + _REQUESTS_SECONDS
+        while connections := network.open_connections(self.driver):
+            if self._world.now > end:
+                raise ViolationError(f"connections of a stopped stream remain open: {sorted(connections.items())}")
+            self.driver.sleep(0.5)
 
     # The graph.
 

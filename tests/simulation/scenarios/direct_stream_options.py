@@ -115,6 +115,9 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
     if lives and not long and not has_outdated_broker and parameters["mode"] != "store" and rng.random() < 0.03:
         events = (_stop_during_a_commit(rng, parameters),)
         seconds = max(seconds, 20.0)
+    elif len(lives) > 1 and not long and parameters["mode"] == "checkpoint" and rng.random() < 0.2:
+        events, seconds = (), 12.0
+        _fail_a_generation_again(rng, parameters)
     return parameters, events, seconds
 
 
@@ -224,8 +227,29 @@ def _stop_during_a_commit(rng: random.Random, parameters: dict[str, Any]) -> Eve
             output |= {"commits": True, "sync": True, "order": "one range"}
     parameters["life_list"][0] |= {"seconds": round(2.0 + 3.0 * rng.random(), 3), "end": "stop", "patient": True}
     # A stop waits for 2 seconds for jobs, and then for 5 seconds for commits.
-    slow = {"api": "OffsetCommit", "occurrence": 0, "repeats": MAX_REPEATS, "seconds": rng.choice((4.0, 6.0))}
+    slow = {"api": "OffsetCommit", "occurrence": 0, "repeats": MAX_REPEATS, "seconds": rng.choice((4.0, 6.0, 9.0))}
     return Event("delay_response", args=slow)
+
+
+def _fail_a_generation_again(rng: random.Random, parameters: dict[str, Any]) -> None:
+    """Let a restart generate several batches of its checkpoint again, and fail at one while an earlier one is done."""
+    parameters |= {
+        "interval_ms": 1000,
+        "concurrent_jobs": 1,
+        "crashes": 0,
+        "crash_list": [],
+        "appends": 12,
+        "append_list": [_batch(number % 4, 0.5 * number) for number in range(12)],
+        "checkpoint_seconds": 0.05,
+    }
+    first, second = parameters["life_list"][:2]
+    first |= {"seconds": round(3.0 + 2.0 * rng.random(), 3), "end": "kill", "patient": True, "pause": 0.0}
+    second |= {"end": rng.choice(("stop", "exit", "kill")), "reset": False}
+    number = rng.choice((1, 1, 2))
+    slow = {"life": 0, "place": "foreachRDD", "seconds": 6.0}
+    delays = [{**slow, "count": 1}, {"life": 1, "place": "transform", "count": number, "seconds": 2.0}]
+    failure = {"life": 1, "generation": number, "place": rng.randint(0, len(parameters["outputs"]))}
+    parameters |= {"delays": 2, "delay_list": delays, "failures": 1, "failure_list": [failure]}
 
 
 def _batch(partition: int, at: float) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from tests.simulation.scenarios.sink_commits import (
     STATE_TOPIC,
     check_denied_commits,
     draw_old_run,
+    draw_open_transaction,
     draw_rejected_retry,
 )
 from tests.simulation.scenarios.sink_stand_in import TARGETS, SinkQuery
@@ -129,6 +130,9 @@ def draw(rng: random.Random, size: Size) -> Plan:
     elif share < 0.07:
         seconds = SECONDS
         events = draw_rejected_retry(rng, batches)
+    elif share < 0.1:
+        seconds = SECONDS
+        events = draw_open_transaction(rng, parameters)
     return Plan(NAME, parameters, events, quiet_after=seconds)
 
 

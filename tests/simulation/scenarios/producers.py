@@ -190,8 +190,41 @@ def draw(rng: random.Random, size: Size) -> Plan:
             events += (Event(rng.choice(CRASHES), request=rng.randrange(requests)),)
     for _ in range(rng.choice((0, 0, 1)) * scale):
         events += (Event(PAUSES[0], request=rng.randrange(requests), args={"seconds": rng.choice((0.02, 1.0, 30.0))}),)
+    if mode == "idempotent" and not long and rng.random() < 0.06:
+        events, seconds = _draw_metadata_errors(rng, parameters), 20.0
     # Many faults take time, and the last ones happen too.
     return Plan(NAME, parameters, events, quiet_after=max(seconds, 5.0 * count))
+
+
+def _draw_metadata_errors(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:
+    """Draw a topic without metadata for a while, beside another one whose records expire one after the other.
+
+    Each of these records limits the time for a request, so that the records of the first topic are tried again.
+    """
+    sends = 30
+    parameters |= {
+        "topics": 2,
+        "partitions": 1,
+        "threads": 1,
+        "sends": sends,
+        # The first topic has records before and between those of the second one.
+        "send_list": [[0 if number < 6 or number % 3 == 0 else 3, 0.15] for number in range(sends)],
+        "missing": [],
+        "reopened": [],
+        "flushes": [],
+        "large": [],
+        "buffer_bytes": 32 << 20,
+        "linger": 0.0,
+        "max_message_bytes": None,
+        "delivery_timeout_ms": 2_000,
+        "api_timeout_ms": 10_000,
+        "request_timeout_ms": 1_000,
+        "max_in_flight": 1,
+    }
+    written = {"api": "Produce", "occurrence": 1, "repeats": MAX_REPEATS, "draw": 0, "code": 6}
+    first = rng.choice((1, 2, 2, 3))
+    metadata = {"api": "Metadata", "occurrence": first, "repeats": rng.randint(5, 40), "draw": 0, "of_topics": True}
+    return Event("error", args=written), Event("error", args=metadata)
 
 
 def _requests(mode: str, transaction_version: int, *, has_offsets: bool) -> list[str]:

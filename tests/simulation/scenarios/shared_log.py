@@ -82,7 +82,11 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "members": members,
         "kills": [_draw_kill(rng, seconds) for _ in range(rng.choice((0, 0, 0, 1, 3 if long else 1)))],
     }
-    if disruption is None and rng.random() < 0.3:
+    if disruption is None and not long and rng.random() < 0.15:
+        _let_a_log_stop_while_reads_are_added(rng, members[0], seconds)
+        parameters |= {"steps": 2, "kills": []}
+        events = () if rng.random() < 0.7 else events
+    elif disruption is None and rng.random() < 0.3:
         parameters, events = draw_single_writers(rng, parameters, events, seconds=seconds, long=long)
     return Plan(NAME, parameters, events, quiet_after=seconds)
 
@@ -227,6 +231,26 @@ def _lose_records_of_a_reload(
     at = min(truncated_at + rng.choice((0.5, 1.0, 1.5)) + 0.5 * rng.random(), seconds - 0.1)
     recreated = {"topic": _TOPIC, "partitions": partitions, "seconds": 0.0}
     return [Event("recreate_topic", at=round(at, 3), args=recreated), Event("delay_response", args=delay)]
+
+
+def _let_a_log_stop_while_reads_are_added(rng: random.Random, member: dict[str, Any], seconds: float) -> None:
+    """Let threads be preempted in calls during which another thread stops the log."""
+    at = 0.2 + 0.5 * seconds * rng.random()
+    member |= {"at": 0.0, "stop_at": round(at, 3), "stop_timeout": 5.0, "fails_at": None}
+    step = {"records": 1, "keys": 1, "tombstones": False, "timeout": 10.0, "of_others": False, "as_future": True}
+    member["threads"] = [
+        [
+            {**step, "kind": "send", "pause": 0.0, "again": False},
+            {
+                **step,
+                "kind": rng.choice(("read_to_end", "read_to_end", "wait_for", "wait_for", "send", "flush")),
+                "pause": round(max(at - 0.1 * rng.random(), 0.0), 3),
+                "again": False,
+                "stall": (rng.randrange(6), rng.choice((0.1, 0.4))),
+            },
+        ]
+        for _ in range(rng.randint(1, 3))
+    ]
 
 
 def _draw_member(rng: random.Random, seconds: float, steps: int) -> dict[str, Any]:

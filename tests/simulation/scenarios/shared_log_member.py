@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from functools import partial
@@ -127,6 +128,7 @@ class LogMember:
     def _new_session(self) -> None:
         self.view = View(self._truth)
         self._is_stopped = False
+        self._stopped_at = math.inf
         self._delivered = 0
         self._reads: list[Future[None]] = []
         self._sends: list[_Send] = []
@@ -227,6 +229,7 @@ class LogMember:
         with self.environment.world.operation():
             self._opened_object.stop(timeout)
         self._check_time(f"stop({timeout:g})", started, timeout + _STOP_SLACK)
+        self._stopped_at = self.environment.world.now
         for read in self._reads:
             if not read.done():
                 self._violations.append("a read to the end is pending after stop()")
@@ -246,9 +249,11 @@ class LogMember:
     # Steps.
 
     def _use(self, steps: int, number: int) -> None:
+        task = self.environment.world.current
         for step in self.values["threads"][number][:steps]:
             self.process.sleep(step["pause"])
             started = self.environment.world.now
+            task.stall = step.get("stall")
             try:
                 with self.environment.world.operation():
                     getattr(self, f"_{step['kind']}")(step)
@@ -266,6 +271,8 @@ class LogMember:
                 if not self._is_stopped:  # a send while the producer is closed
                     raise
                 return
+            finally:
+                task.stall = None
 
     def _send(self, step: Mapping[str, Any]) -> None:
         if self._is_writer:
@@ -361,6 +368,10 @@ class LogMember:
             return  # the recreated topic has fewer partitions
         except _CallbackError:
             return
+        except BrokerTimeoutError:
+            if self.environment.world.now > self._stopped_at + _STOP_SLACK:
+                self._violations.append("wait_for() waits on although the log was stopped")
+            raise
         finally:
             self._check_time("wait_for()", started, step["timeout"] + _STOP_SLACK)
         visible = visible._replace(ends={metadata.partition: metadata.offset + 1})
@@ -502,6 +513,8 @@ class LogMember:
 
     def _check_ended(self) -> None:
         """Check what has to hold of a log that was stopped."""
+        if not all(read.done() for read in self._reads):
+            self._violations.append("a read to the end never completes, and the log was stopped")
         self.view.check_delivered()
         for send in self._sends:
             if send.calls != 1:

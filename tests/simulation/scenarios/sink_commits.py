@@ -9,6 +9,7 @@ from tests.simulation.cluster.coordinator_events import COORDINATOR_EVENT_KINDS
 from tests.simulation.cluster.events import EVENT_KINDS
 from tests.simulation.drawing import MAX_REPEATS
 from tests.simulation.errors import ViolationError
+from tests.simulation.faults import PAUSES
 from tests.simulation.history import Event
 from tests.simulation.oracle import READ_COMMITTED
 
@@ -56,6 +57,31 @@ def draw_old_run(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event,
     return (Event("error", args=delay),)
 
 
+def draw_open_transaction(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:
+    """Draw a query that commits batches while the transaction of another one is open in the same sink state topic."""
+    rows = parameters["batches"][0]
+    parameters |= {
+        "batches": [rows, [0], [0], [0]],
+        "batch_count": 4,
+        "queries": 2,
+        "shares_prefix": False,
+        "restart_seconds": 5.0,
+        "pauses": [],
+        "extra_drivers": [],
+    }
+    place = {"api": "a:EndTxn", "occurrence": rng.choice((0, 0, 1))}
+    if rng.random() < 0.5:
+        return (Event("error", args={**place, "repeats": 40, "code": _CONCURRENT_TRANSACTIONS}),)
+    return (Event(PAUSES[0], args={**place, "repeats": 1, "seconds": rng.choice((3.0, 10.0))}),)
+
+
+def is_calm(environment: Environment) -> bool:
+    """Return whether no leader and no coordinator changes: one that was replaced may return an older state."""
+    return not any(
+        event.kind in EVENT_KINDS or event.kind in COORDINATOR_EVENT_KINDS for event in environment.plan.events
+    )
+
+
 class _State(NamedTuple):
     query: str
     ticket: int  # the offset
@@ -80,11 +106,7 @@ class FencingCheck:
         self._environment = environment
         self._process = process
         self._sent = len(environment.network.sent_requests)
-        # A leader that was replaced may return an older state.
-        is_calm = not any(
-            event.kind in EVENT_KINDS or event.kind in COORDINATOR_EVENT_KINDS for event in environment.plan.events
-        )
-        states = _visible_states(environment) if is_calm else []
+        states = _visible_states(environment) if is_calm(environment) else []
         self._is_superseded = bool(states) and states[-1].query == query and states[-1].ticket > ticket
 
     def check(self) -> None:

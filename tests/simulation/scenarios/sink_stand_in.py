@@ -13,7 +13,7 @@ import pyarrow as pa
 from tests.simulation.errors import ViolationError
 from tests.simulation.record_attributes import attributes_of
 from tests.simulation.scenarios.several_topics import partition_at, partition_counts
-from tests.simulation.scenarios.sink_commits import STATE_TOPIC, FencingCheck, is_certain
+from tests.simulation.scenarios.sink_commits import STATE_TOPIC, FencingCheck, is_calm, is_certain
 
 from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
 from pyspark_kafka_direct.datasource.write_task import StagingConfig, StagingWriteTask, WriteTaskContext
@@ -282,6 +282,8 @@ class SinkDriver:
             elif self.ticket == query.newest_ticket and "has superseded this run" in str(error):
                 # A driver that was started earlier may plan later: then that one continues, and this one ends.
                 query.notes.append(f"the run that planned last is superseded: {error}")
+        elif "does not directly follow what was read" in str(error) and is_calm(query.environment):
+            query.notes.append(f"batch {batch} fails because of a leader that was replaced, and none was: {error!r}")
         elif self.is_newest and self.started_at > query.environment.quiet_at + 200:
             query.notes.append(f"batch {batch} fails though no fault is left: {error!r}")
 
