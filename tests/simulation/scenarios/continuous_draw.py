@@ -252,13 +252,17 @@ def _draw_restart_with_a_recreated_topic(
 
 
 def _draw_restart_before_the_first_offsets(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:
-    """Draw a worker that dies after the first commits of a group, whose coordinator shows their offsets later."""
+    """Draw a driver that dies after the first commits of a group, before its logs have them.
+
+    The coordinator of the group shows their offsets later than the next driver fetches them.
+    """
     partitions = parameters["partitions"]
     parameters |= {
         **_WITHOUT_FAULTS,
         "cluster": {**parameters["cluster"], "offsets_delay": 1.5},
         "selections": [list(partitions)],
-        "kills": [[round(0.4 + 0.8 * rng.random(), 3), "worker", rng.randrange(4)]],
+        "kills": [[round(0.6 + 0.4 * rng.random(), 3), "driver", 0]],
+        "slow_files": [0.4, 1.5, 0.5],
         "start": {**parameters["start"], "epochInterval": 0.1, "maxRestarts": 3},
         "restart_seconds": 0.01,
     }

@@ -201,14 +201,15 @@ def _draw_metadata_errors(rng: random.Random, parameters: dict[str, Any]) -> tup
 
     Each of these records limits the time for a request, so that the records of the first topic are tried again.
     """
-    sends = 30
+    sends = 45
     parameters |= {
+        "brokers": 3,
         "topics": 2,
         "partitions": 1,
         "threads": 1,
         "sends": sends,
         # The first topic has records before and between those of the second one.
-        "send_list": [[0 if number < 6 or number % 3 == 0 else 3, 0.15] for number in range(sends)],
+        "send_list": [[0 if number < 20 or number % 3 == 0 else 3, 0.15] for number in range(sends)],
         "missing": [],
         "reopened": [],
         "flushes": [],
@@ -216,15 +217,14 @@ def _draw_metadata_errors(rng: random.Random, parameters: dict[str, Any]) -> tup
         "buffer_bytes": 32 << 20,
         "linger": 0.0,
         "max_message_bytes": None,
-        "delivery_timeout_ms": 2_000,
+        "delivery_timeout_ms": 5_000,
         "api_timeout_ms": 10_000,
-        "request_timeout_ms": 1_000,
-        "max_in_flight": 1,
+        "request_timeout_ms": 30_000,
+        "max_in_flight": 5,
     }
-    written = {"api": "Produce", "occurrence": 1, "repeats": MAX_REPEATS, "draw": 0, "code": 6}
-    first = rng.choice((1, 2, 2, 3))
-    metadata = {"api": "Metadata", "occurrence": first, "repeats": rng.randint(5, 40), "draw": 0, "of_topics": True}
-    return Event("error", args=written), Event("error", args=metadata)
+    stalled = {"api": "Produce", "occurrence": 1, "repeats": 1}
+    metadata = {"api": "Metadata", "occurrence": 1, "repeats": rng.randint(8, 40), "draw": 0, "of_topics": True}
+    return Event("stall_request", args=stalled), Event("error", args=metadata)
 
 
 def _requests(mode: str, transaction_version: int, *, has_offsets: bool) -> list[str]:

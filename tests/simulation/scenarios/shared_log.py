@@ -82,7 +82,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "members": members,
         "kills": [_draw_kill(rng, seconds) for _ in range(rng.choice((0, 0, 0, 1, 3 if long else 1)))],
     }
-    if disruption is None and not long and rng.random() < 0.15:
+    if disruption is None and not long and rng.random() < 0.2:
         _let_a_log_stop_while_reads_are_added(rng, members[0], seconds)
         parameters |= {"steps": 2, "kills": []}
         events = () if rng.random() < 0.7 else events
@@ -243,13 +243,13 @@ def _let_a_log_stop_while_reads_are_added(rng: random.Random, member: dict[str, 
             {**step, "kind": "send", "pause": 0.0, "again": False},
             {
                 **step,
-                "kind": rng.choice(("read_to_end", "read_to_end", "wait_for", "wait_for", "send", "flush")),
+                "kind": rng.choice(("read_to_end", "read_to_end", "read_to_end", "wait_for", "send", "flush")),
                 "pause": round(max(at - 0.1 * rng.random(), 0.0), 3),
                 "again": False,
-                "stall": (rng.randrange(6), rng.choice((0.1, 0.4))),
+                "stall": (rng.choice((0, 0, 1, 1, 2, 3)), rng.choice((0.2, 0.4))),
             },
         ]
-        for _ in range(rng.randint(1, 3))
+        for _ in range(rng.randint(2, 4))
     ]
 
 
