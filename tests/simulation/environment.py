@@ -28,6 +28,8 @@ OUTDATED: Final = frozenset(("stick_image", "isolate_broker"))
 """Events after which a broker lacks new metadata."""
 UNREACHABLE: Final = frozenset(("stop_broker", "reuse_address", "pause_broker", "require_rebootstrap"))
 
+_REQUESTS_SECONDS = 200.0  # after which all requests that were in flight have ended
+
 
 class Environment:
     """The cluster and the network of one history, with the plan's events scheduled.
@@ -166,6 +168,22 @@ class Environment:
             if remaining:
                 raise ViolationError(f"connections of {process.name} leak: {sorted(remaining.items())}")
 
+    def check_threads(self, processes: Sequence[SimulatedProcess]) -> None:
+        """Check that no thread of the package remains; call it when all requests have ended."""
+        for process in processes:
+            if threads := self._threads(process):
+                raise ViolationError(f"threads of {process.name} remain: {threads}")
+
+    def await_released(self, process: SimulatedProcess) -> None:
+        """Wait in a task until requests that were in flight have ended, and check that nothing of them remains."""
+        end = self.world.now + _REQUESTS_SECONDS
+        while connections := self.network.open_connections(process):
+            if self.world.now > end:
+                raise ViolationError(f"connections of {process.name} remain open: {sorted(connections.items())}")
+            process.sleep(0.5)
+        process.sleep(_REQUESTS_SECONDS if self._threads(process) else 0.0)
+        self.check_threads([process])
+
     def heal(self) -> None:
         """End all faults: brokers are up, images are fresh, replicas catch up; request faults end too."""
         self.network.request_faults.clear()
@@ -173,6 +191,10 @@ class Environment:
         self.network.following_faults.clear()
         self.network.connect_faults.clear()
         heal(self.cluster)
+
+    def _threads(self, process: SimulatedProcess) -> list[str]:
+        alive = [each for each in self.world.tasks if each.process is process and not each.greenlet.dead]
+        return [f"{each.name} ({each.waits_for})" for each in alive if each.name.startswith("pyspark-kafka-direct")]
 
     def _end_transaction(self, partition: tuple[str, int], producer_id: int) -> None:
         if self.cluster.append_marker(partition, producer_id, 0, commit=True) is None and self.cluster.partition(

@@ -23,6 +23,7 @@ from tests.simulation.scenarios.continuous_cores import Cores
 from tests.simulation.scenarios.continuous_draw import MAX_PAUSE, PREFIXES, draw
 from tests.simulation.scenarios.continuous_micro_batches import MicroBatchRun
 from tests.simulation.scenarios.continuous_recovery import RecoveryRun
+from tests.simulation.scenarios.continuous_reports import check_progress
 from tests.simulation.scenarios.continuous_sinks import (
     HISTORIES,
     DatabaseSinkFactory,
@@ -127,7 +128,7 @@ class QueryHistory:
         self._environment = Environment(world, plan)
         self._cluster = self._environment.cluster
         oracle = self._cluster.oracle
-        truth = RecordTruth()
+        self._truth = truth = RecordTruth()
         self._cluster.oracle = TruthAndOracle(truth, oracle)  # type: ignore[assignment]
         faults = {number: (kind, seconds) for number, kind, seconds in parameters["file_faults"]}
         self._store = CheckpointStore(self._environment, faults, parameters.get("slow_files", (0.0, 0.0, 0.0)))
@@ -272,6 +273,7 @@ class QueryHistory:
                     continue  # without leader epochs, a reader notices only a log that is shorter than its position
                 self._checker.steady_at = self._last_append = self._world.now
                 self._append_everywhere()
+                self._drivers[-1].process_all(partial(self._check_processed, self._unprocessed()))
             if self._world.now > end:
                 what = "copied" if missing else "committed"
                 raise ViolationError(
@@ -285,6 +287,20 @@ class QueryHistory:
         if driver.query is not None and not driver.is_over and driver.query.status["isTriggerActive"]:
             self._checker.active_since.setdefault(driver.number, self._world.now)
 
+    def _unprocessed(self) -> set[bytes]:
+        """Return the values of visible records that are not written, or not committed."""
+        uncommitted = set(self._checker.uncommitted(self._topics()))
+        # What a transaction has written is visible some time after its commit.
+        is_transactional = self._parameters["guarantee"] == "exactly-once"
+        return uncommitted if is_transactional else uncommitted.union(self._checker.missing(self._topics()))
+
+    def _check_processed(self, before: set[bytes]) -> None:
+        """Check that the records are written and committed that ``processAllAvailable`` has to wait for."""
+        if self._truth.events or self._checker.has_lost:
+            return  # then a reader may be behind the end of another log
+        if remaining := before & self._unprocessed():
+            self._store.notes.append(f"processAllAvailable returns before records are committed: {sorted(remaining)}")
+
     def _append_everywhere(self) -> None:
         """Append to each partition, also to one whose log is shorter than it was."""
         for partition in range(4):
@@ -293,6 +309,14 @@ class QueryHistory:
 
     def _stop_last(self, supervisor: SimulatedProcess) -> None:
         driver = self._drivers[-1]
+        began = self._world.now
+        if driver.query is not None:
+            since = driver.process.wall_time() - began + self._checker.steady_at
+            check_progress(driver.query.recentProgress, self._truth, self._parameters, since)
+        while driver.is_processing:
+            supervisor.sleep(_POLL_SECONDS)
+            if self._world.now > began + _STOP_SECONDS:
+                raise ViolationError("processAllAvailable does not return, although all records are committed")
         began = self._world.now
         driver.stop()
         while not driver.is_over:

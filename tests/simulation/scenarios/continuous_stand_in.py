@@ -15,6 +15,7 @@ from tests.simulation.scenarios.checkpoint_store import open_logs
 
 from pyspark_kafka_direct.continuous.continuous_task import run_task
 from pyspark_kafka_direct.continuous.query_builder import ContinuousQueryBuilder
+from pyspark_kafka_direct.errors import KafkaDirectError
 from pyspark_kafka_direct.options.continuous_query import parse_start_options
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class ContinuousDriver:
         self.ended = False  # the application has ended in order, or with an error
         self.error: Exception | None = None
         self.stop_seconds: float | None = None  # how long a stop took
+        self.is_processing = False  # whether a call of processAllAvailable has not returned
         self.query: ContinuousQuery | None = None
         self._store = store
         self._define = define
@@ -108,6 +110,23 @@ class ContinuousDriver:
         """The user stops the query."""
         if self.is_running:
             self.process.spawn("stop", self._stop)
+
+    def process_all(self, on_return: Callable[[], None]) -> None:
+        """Call ``processAllAvailable`` in another thread; ``on_return`` is called if the query has not failed."""
+
+        def run() -> None:
+            assert self.query is not None
+            try:
+                self.query.processAllAvailable()
+            except KafkaDirectError:
+                return
+            finally:
+                self.is_processing = False
+            if self.is_running and self.query.isActive:
+                on_return()
+
+        self.is_processing = True
+        self.process.spawn("process all", run)
 
     def end(self) -> None:
         """End the driver, and its workers."""

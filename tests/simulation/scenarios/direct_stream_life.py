@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
 STOP_SECONDS = 15.0  # of a stop that is not graceful, without Spark's wait for checkpoints
-_REQUESTS_SECONDS = 200.0  # after which all requests of a stopped stream have ended
 _COLUMNS = ("offset", "value")
 
 
@@ -95,6 +94,11 @@ class Observer:
     def failed(self, life: DirectStreamLife, kind: str, time_ms: int, output: int | None, error: Exception) -> None: ...
 
     def must_fail(self, life: DirectStreamLife, place: int) -> bool:
+        raise NotImplementedError
+
+    def commit_failed(self, error: Exception) -> None: ...
+
+    def has_lost(self, topics: Sequence[str]) -> bool:
         raise NotImplementedError
 
     def is_done(self, life: DirectStreamLife) -> bool:
@@ -169,7 +173,7 @@ class DirectStreamLife:
             self._stop(gracefully=end == "graceful" and not self.errors)
         flush_commits(self.streams, FLUSH_TIMEOUT_SECONDS)  # at the exit of the interpreter
         if end != "exit":
-            self._await_closed_connections()
+            self._environment.await_released(self.driver)
         self.ended_cleanly = True
 
     def end(self) -> None:
@@ -246,14 +250,6 @@ class DirectStreamLife:
         if not gracefully and seconds > STOP_SECONDS:
             raise ViolationError(f"a stop takes {seconds:.1f} s, without the wait for checkpoints")
 
-    def _await_closed_connections(self) -> None:
-        """Wait until the requests that a stop has not waited for have ended, and with them their connections."""
-        network, end = self._environment.network, self._world.now + _REQUESTS_SECONDS
-        while connections := network.open_connections(self.driver):
-            if self._world.now > end:
-                raise ViolationError(f"connections of a stopped stream remain open: {sorted(connections.items())}")
-            self.driver.sleep(0.5)
-
     # The graph.
 
     def generate(self, time_ms: int) -> list[Job]:
@@ -311,6 +307,9 @@ class DirectStreamLife:
         outputs = [each for each in self._parameters["outputs"] if stream in each["streams"]]
         windows = [each["slide"] + each["window"] for each in outputs if each["window"] > 1 or each["slide"] > 1]
         return interval_ms * max(windows, default=1)
+
+    def may_lose_records(self, topics: Sequence[str]) -> bool:
+        return self._observer.has_lost(topics)
 
     def report_input(self, stream: int, time_ms: int, records: int) -> None:
         inputs = self._inputs.setdefault(time_ms, {})
@@ -414,6 +413,8 @@ class DirectStreamLife:
         self.callbacks += 1
         if error is None:
             self._observer.committed(stream, ranges, offsets)
+        else:
+            self._observer.commit_failed(error)
 
     def _new_scheduler(self) -> TaskScheduler:
         scheduler = TaskScheduler(self._environment, f"life-{self.number}-{len(self._schedulers)}")
@@ -454,6 +455,8 @@ class SimulatedBinding(StreamingContextBinding):
                 return
             self._reported_times.add(time_ms)
         deleted = self._stream.take_deleted_offset_count(time_ms)
+        if deleted and not self._life.may_lose_records([each.topic for each in ranges]):
+            raise ViolationError(f"{deleted} offsets are reported as deleted, and nothing was lost: {ranges}")
         self._life.report_input(self._input_id, time_ms, sum(each.count() for each in ranges) - deleted)
 
     def _is_done(self, time_ms: int) -> bool:

@@ -7,6 +7,7 @@ reach zero, and the results are compared with what happened to each record.
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.cluster.groups import CommittedOffset, GroupCoordinator
@@ -433,6 +434,13 @@ class _ApplicationHistory(Observer):
                 self._checker.check_acknowledged(stream, offsets)
         except ViolationError as violation:  # the package catches what callbacks raise
             self._violations.append(violation)
+
+    def commit_failed(self, error: Exception) -> None:
+        if self._is_finishing:
+            self._violations.append(ViolationError(f"a commit fails though no fault is left: {error!r}"))
+
+    def has_lost(self, topics: Sequence[str]) -> bool:
+        return any(self._truth.has_lost(topic, None, math.inf) for topic in topics)
 
     def delay(self, life: DirectStreamLife, place: str) -> float:
         count = self._passed.get((life.number, place), 0)

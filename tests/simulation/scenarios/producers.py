@@ -83,6 +83,7 @@ _CLOSE_SECONDS = 10.0
 # Errors that end the tries of a request: MESSAGE_TOO_LARGE, TOPIC_AUTHORIZATION_FAILED, INVALID_RECORD,
 # CONCURRENT_TRANSACTIONS (which is retried) and TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 _REJECTIONS = {"Produce": (10, 10, 29, 87), "EndTxn": (51, 53)}
+_CLOSE_SLACK = 1.0  # seconds for the callbacks of records that it fails
 _SLACK = 5.0  # seconds by which a result may come late: connects and responses on the way
 
 
@@ -348,6 +349,7 @@ class _IdempotentRun:
             environment.check_released([self._process])
         environment.heal()
         environment.world.run_for(100.0)  # late requests arrive
+        environment.check_threads([self._process])
         self._check()
 
     def _age(self) -> None:
@@ -382,7 +384,7 @@ class _IdempotentRun:
 
     def _reopen(self) -> None:
         began, seconds = self._environment.world.now, self._parameters.get("close_seconds", _CLOSE_SECONDS)
-        self._producer.close(seconds)
+        self._close(seconds)
         if self._environment.world.now > began + seconds - 0.1:
             self._session += 1  # the next one may have another producer id, so that no order is defined
         self._process.sleep(0.1)
@@ -436,7 +438,17 @@ class _IdempotentRun:
                 raise ViolationError(f"a send takes {send.completed_at - send.sent_at:.1f} s though no fault is left")
             if send.error is not None:
                 raise ViolationError(f"a send fails though no fault is left: {send.error!r}") from send.error
-        self._producer.close(_CLOSE_SECONDS)
+        self._close(_CLOSE_SECONDS)
+
+    def _close(self, seconds: float) -> None:
+        """Close the producer in time; afterwards each record is completed."""
+        began = self._environment.world.now
+        self._producer.close(seconds)
+        passed = self._environment.world.now - began
+        if passed > seconds + _CLOSE_SLACK + self._paused:
+            raise ViolationError(f"close({seconds:g}) takes {passed:.2f} s")
+        if pending := [send.value for send in self._sends if send.is_accepted and not send.completions]:
+            raise ViolationError(f"close() returns before records are completed: {pending}")
 
     def _check(self) -> None:
         partitions = visible_records(self._environment, READ_UNCOMMITTED)

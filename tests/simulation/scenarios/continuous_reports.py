@@ -1,0 +1,62 @@
+"""Compares the progress reports of a continuous query with its source records."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.errors import ViolationError
+from tests.simulation.scenarios.continuous_checks import is_dropped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.simulation.scenarios.record_truth import RecordTruth, Version
+
+
+def check_progress(
+    reports: Sequence[Mapping[str, Any]],
+    truth: RecordTruth,
+    parameters: Mapping[str, Any],
+    since: float,  # wall time from which no fault and no loss occurs
+) -> None:
+    """Check the epochs, offsets and counts of the reports of one driver, the oldest first."""
+    epochs = [each["batchId"] for each in reports]
+    if epochs != sorted(set(epochs)):
+        raise ViolationError(f"the reports have the epochs {epochs}")
+    ends: Mapping[str, Mapping[str, int]] = {}
+    for each in reports:
+        source = each["sources"][0]
+        seconds = each["durationMs"]["triggerExecution"] / 1000
+        if datetime.fromisoformat(each["timestamp"]).timestamp() > since + seconds:
+            _check_counts(each, source, truth, parameters)
+            for topic, partition, start in _positions(source["startOffset"]):
+                if start != ends.get(topic, {}).get(partition, start):
+                    raise ViolationError(
+                        f"epoch {each['batchId']} starts at {start} of {topic}-{partition}, not at {ends}"
+                    )
+        ends = source["endOffset"]
+
+
+def _check_counts(
+    report: Mapping[str, Any], source: Mapping[str, Any], truth: RecordTruth, parameters: Mapping[str, Any]
+) -> None:
+    read: list[Version] = []
+    for topic, partition, end in _positions(source["endOffset"]):
+        start = source["startOffset"].get(topic, {}).get(partition)
+        current = truth.current(topic, int(partition))
+        if start is None or current is None:  # a partition that was added: where it starts is not reported
+            return
+        read += [each for offset, each in current.alive.items() if start <= offset < end and not each.is_control]
+        if end > ((source["latestOffset"] or {}).get(topic, {}).get(partition, end)):
+            raise ViolationError(f"a report has a latest offset before its end: {source}")
+    if parameters["isolation"] == "read_committed":
+        read = [each for each in read if each.committed is True]
+    written = [each for each in read if not (parameters["drops_rows"] and is_dropped(each.value or b""))]
+    found = (report["numInputRows"], source["numInputRows"], report["sink"]["numOutputRows"])
+    if found != (len(read), len(read), len(written)):
+        raise ViolationError(f"a report has {found} rows, not {len(read)} and {len(written)}: {report}")
+
+
+def _positions(offsets: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str, int]]:
+    return [(topic, partition, offset) for topic, found in offsets.items() for partition, offset in found.items()]
