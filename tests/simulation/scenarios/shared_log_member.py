@@ -457,6 +457,8 @@ class LogMember:
             if not self._read_when_quiet():
                 return
             until = self.environment.world.now + _REQUEST_SECONDS  # a fetch may wait for a response that was lost
+        if all(read.done() for read in self._reads) and self._log._worker.pending_reads.has_pending:
+            self._violations.append("a read is pending although all calls and futures are done")
         while (differences := self._differences(visible)) and self.environment.world.now < until:
             self.process.sleep(1.0)
         self._violations += differences
