@@ -273,7 +273,8 @@ class QueryHistory:
                     continue  # without leader epochs, a reader notices only a log that is shorter than its position
                 self._checker.steady_at = self._last_append = self._world.now
                 self._append_everywhere()
-                self._drivers[-1].process_all(partial(self._check_processed, self._unprocessed()))
+                if self._has_intact_logs:
+                    self._drivers[-1].process_all(partial(self._check_processed, self._unprocessed()))
             if self._world.now > end:
                 what = "copied" if missing else "committed"
                 raise ViolationError(
@@ -287,6 +288,11 @@ class QueryHistory:
         if driver.query is not None and not driver.is_over and driver.query.status["isTriggerActive"]:
             self._checker.active_since.setdefault(driver.number, self._world.now)
 
+    @property
+    def _has_intact_logs(self) -> bool:
+        """Whether no log was truncated or replaced: otherwise a reader may be behind the end of another log."""
+        return not self._truth.events and not self._checker.has_lost
+
     def _unprocessed(self) -> set[bytes]:
         """Return the values of visible records that are not written, or not committed."""
         uncommitted = set(self._checker.uncommitted(self._topics()))
@@ -296,8 +302,6 @@ class QueryHistory:
 
     def _check_processed(self, before: set[bytes]) -> None:
         """Check that the records are written and committed that ``processAllAvailable`` has to wait for."""
-        if self._truth.events or self._checker.has_lost:
-            return  # then a reader may be behind the end of another log
         if remaining := before & self._unprocessed():
             self._store.notes.append(f"processAllAvailable returns before records are committed: {sorted(remaining)}")
 
@@ -310,7 +314,7 @@ class QueryHistory:
     def _stop_last(self, supervisor: SimulatedProcess) -> None:
         driver = self._drivers[-1]
         began = self._world.now
-        if driver.query is not None:
+        if driver.query is not None and self._has_intact_logs:
             since = driver.process.wall_time() - began + self._checker.steady_at
             check_progress(driver.query.recentProgress, self._truth, self._parameters, since)
         while driver.is_processing:

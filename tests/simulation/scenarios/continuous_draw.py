@@ -85,7 +85,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     def at() -> float:
         return round(rng.random() * seconds, 3)
 
-    if rng.random() < 0.3:
+    if rng.random() < 0.15:
         cluster["cluster"]["offsets_delay"] = rng.choice((0.05, 0.5, 1.5))
 
     parameters: dict[str, Any] = {

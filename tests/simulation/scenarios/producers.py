@@ -447,6 +447,7 @@ class _IdempotentRun:
         passed = self._environment.world.now - began
         if passed > seconds + _CLOSE_SLACK + self._paused:
             raise ViolationError(f"close({seconds:g}) takes {passed:.2f} s")
+        self._process.sleep(0.1)  # the thread may be about to complete records
         if pending := [send.value for send in self._sends if send.is_accepted and not send.completions]:
             raise ViolationError(f"close() returns before records are completed: {pending}")
 

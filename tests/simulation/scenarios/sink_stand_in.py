@@ -282,8 +282,8 @@ class SinkDriver:
             elif self.ticket == query.newest_ticket and "has superseded this run" in str(error):
                 # A driver that was started earlier may plan later: then that one continues, and this one ends.
                 query.notes.append(f"the run that planned last is superseded: {error}")
-            elif self.ticket == query.newest_ticket and is_calm(query.environment):
-                query.notes.append(f"the batch of the run that planned last is rejected: {error}")
+            elif "there is no sink state record" in str(error) and is_calm(query.environment):
+                query.notes.append(f"the run does not find the state of the last batch: {error}")
         elif "does not directly follow what was read" in str(error) and is_calm(query.environment):
             query.notes.append(f"batch {batch} fails because of a leader that was replaced, and none was: {error!r}")
         elif self.is_newest and self.started_at > query.environment.quiet_at + 200:
