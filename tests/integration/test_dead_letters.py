@@ -330,9 +330,12 @@ def test_a_malformed_key_without_its_bytes_is_an_error(spark: SparkSession) -> N
         dead_letters(frame, topic="dead").collect()
 
 
+@pytest.mark.parametrize("spell", [str.lower, str.title])
 @pytest.mark.parametrize("headers", ["connect", "none"])
-def test_a_malformed_dead_letter_is_not_written_to_its_own_topic(spark: SparkSession, headers: Any) -> None:
-    schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+def test_a_malformed_dead_letter_is_not_written_to_its_own_topic(
+    spark: SparkSession, headers: Any, spell: Callable[[str], str]
+) -> None:
+    schema = ", ".join(f"{spell(name)} {kind}" for name, kind in COLUMNS.items())
     rows = [(None, (None, bytearray(b"{")), topic, 0, 0, None, None) for topic in ("flights", "dead")]
     frame = spark.createDataFrame(rows, schema)
     with pytest.raises(Exception, match="from the topic dead, which is also the topic of dead letters"):
