@@ -290,8 +290,8 @@ class LogMember:
                     future = self._table.delete(key) if value is None else self._table.put(key, value)
                 else:
                     future = self._log.send_with_receipt(key, value)
-                self._sends.append(send)
                 future.add_done_callback(send.on_future)
+                self._sends.append(send)  # a thread that is preempted before this has not sent the record yet
             else:
                 self._log.send(key, value, send.on_done)
                 self._sends.append(send)
