@@ -228,11 +228,12 @@ def test_how_many_responses_of_an_old_leader_confirm_its_end(
 
 def test_lost_partitions_are_missing_or_recreated() -> None:
     others = [TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("c", 0)]
-    known_ids = {TP: ID, others[0]: OTHER_ID}
+    removed = TopicPartition("t", 7)  # the recreated topic has fewer partitions
+    known_ids = {TP: ID, removed: ID, others[0]: OTHER_ID}
     lost = find_lost_partitions(
-        iter([TP, *others]), known_ids, {TP, others[0], others[1]}, {"t": NEW_ID, "a": OTHER_ID}
+        iter([TP, removed, *others]), known_ids, {TP, others[0], others[1]}, {"t": NEW_ID, "a": OTHER_ID}
     )
-    assert lost.recreated == {TP: NEW_ID}
+    assert lost.recreated == {TP: NEW_ID, removed: NEW_ID}
     assert lost.missing == {others[2]}
 
 

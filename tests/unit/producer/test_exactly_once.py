@@ -313,8 +313,11 @@ def test_others_are_rejected_before_they_fence_a_query_that_commits(
     assert cluster.data == records_of(2)
 
 
-def test_a_transaction_is_aborted_after_an_error(cluster: SinkCluster) -> None:
-    """Until it ends, readers of committed records wait."""
+@pytest.mark.parametrize("is_denied", [False, True])
+def test_a_transaction_is_aborted_after_an_error(cluster: SinkCluster, is_denied: bool) -> None:
+    """Until it ends, readers of committed records wait. An error of the abort does not replace the first one."""
+    if is_denied:
+        cluster.fault("EndTxn", "error", code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
     def batches() -> Iterator[tuple[str, EncodedBatch]]:
         yield "t", encoded(0, 0, 1)
