@@ -85,8 +85,9 @@ def draw(rng: random.Random, size: Size) -> Plan:
     def at() -> float:
         return round(rng.random() * seconds, 3)
 
-    if rng.random() < 0.15:
-        cluster["cluster"]["offsets_delay"] = rng.choice((0.05, 0.5, 1.5))
+    delay = rng.choice((0.05, 0.5, 1.5))
+    if rng.random() < 0.15 and cluster["cluster"].get("leader_epochs", True):
+        cluster["cluster"]["offsets_delay"] = delay  # without leader epochs, OffsetFetch hides what is pending
 
     parameters: dict[str, Any] = {
         **cluster,
@@ -259,7 +260,7 @@ def _draw_restart_before_the_first_offsets(rng: random.Random, parameters: dict[
     partitions = parameters["partitions"]
     parameters |= {
         **_WITHOUT_FAULTS,
-        "cluster": {**parameters["cluster"], "offsets_delay": 1.5},
+        "cluster": {**parameters["cluster"], "topic_ids": True, "leader_epochs": True, "offsets_delay": 1.5},
         "selections": [list(partitions)],
         "kills": [[round(0.6 + 0.4 * rng.random(), 3), "driver", 0]],
         "slow_files": [0.4, 1.5, 0.5],
