@@ -112,7 +112,7 @@ def _shown(value: object) -> str:
     if value is None:
         return "-"
     text = str(value)
-    return printable(text[:_MAX_CELL]) + "…" * (len(text) > _MAX_CELL)  # names come from brokers
+    return printable(text, _MAX_CELL) + "…" * (len(text) > _MAX_CELL)  # names come from brokers
 
 
 def to_stderr(text: str) -> None:
