@@ -23,6 +23,7 @@ from tests.simulation.faults import (
     without_topics,
 )
 from tests.simulation.peer_sockets import PeerNetwork
+from tests.simulation.storms import is_in_vain
 from tests.simulation.wire import api_of_frame, decode_request, encode_response
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class Network:
             world.block("a connect", 2 * self.latency())
         if broker is None or not broker.accepts_connections or (fault is not None and fault.kind == "refuse_connect"):
             world.trace("refused", process.name, address[0])
+            world.storms.note(process.name, address[0], "a connect", world.now)
             raise ConnectionRefusedError(111, "Connection refused")
         connection = _Connection(self, process, broker, number)
         self._connections.append(connection)
@@ -461,6 +463,8 @@ class _Connection:
         if throttle_ms > 0:
             self._muted_until = min(world.now + throttle_ms / 1000, max(world.now, self.network.faults_end))
         codes = error_codes(values)
+        if is_in_vain(request.api, values, codes):
+            world.storms.note(self.process.name, f"broker {self.broker.id}", request.api, world.now)
         for code in codes:
             world.record_fault(f"error {code}", request.api, self.process)
         world.trace("response", number, self.process.name, self.broker.id, request.api, kind, codes)

@@ -34,6 +34,12 @@ def _connections_in_use_at_a_stop() -> Sequence[Patch]:
     return [Patch(StreamClient, "close", lambda _: lambda self: self.cluster.pool.clear())]
 
 
+def _retries_have_no_pause() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.deadline import Backoff
+
+    return [Patch(Backoff, "without_jitter", lambda _: lambda self, tries: 0.0)]
+
+
 def _metadata_is_requested_for_each_record() -> Sequence[Patch]:
     from pyspark_kafka_direct.producer.accumulator import RecordAccumulator
 
@@ -111,6 +117,11 @@ BUGS: Final = (
         "connections in use",
         "Connections that are in use when the context stops stay open.",
         _connections_in_use_at_a_stop,
+    ),
+    BugsOf("connections", _PREFIX)(
+        "retries without a pause",
+        "Requests that fail are repeated without a pause.",
+        _retries_have_no_pause,
     ),
     BugsOf("producers", _PREFIX)(
         "metadata that fails once",

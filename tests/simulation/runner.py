@@ -109,6 +109,7 @@ def run_history(history: History) -> Outcome:
     try:
         try:
             scenario.run(world, history.plan)
+            world.storms.check()
         finally:
             simulated_seconds = world.now - start
             world.close()

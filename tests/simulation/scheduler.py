@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from greenlet import GreenletExit, getcurrent, greenlet
 from tests.simulation.errors import DeadlockError, LivelockError, ProcessKilled
+from tests.simulation.storms import Storms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -56,6 +57,7 @@ class World:
         self.trace_lines: list[tuple[Any, ...]] = []
         self.coverage: Counter[tuple[str, str, str]] = Counter()  # by fault, request and outcome of the operation
         self.request_count = 0
+        self.storms = Storms()
         self.calls = 0
         self.tasks: list[Task] = []
         self.processes: list[SimulatedProcess] = []
