@@ -237,7 +237,10 @@ class MicroBatchPlanner:
             for tp, offset in start.items()
             if tp.topic not in metadata.recreated_topics  # their offsets are those of the old topic
         }
-        self._losses.report_missing(start.keys() - end.keys())
+        # Those of a topic that was recreated with fewer partitions were reported with it.
+        self._losses.report_missing(
+            {tp for tp in start.keys() - end.keys() if tp.topic not in metadata.recreated_topics}
+        )
         ends_without_start = {tp: offset for tp, offset in end.items() if tp not in from_offsets}
         added = ends_without_start.keys() - start.keys()  # the others are of recreated topics
         from_offsets.update(self._start_added_partitions(ends_without_start, added))

@@ -239,7 +239,7 @@ class SnapshotReader:
                 confirmed_missing.update(confirmed)
                 if missing - confirmed:
                     self._offset_reader.wait()
-                    continue
+                continue  # in the seconds of a confirmation, a deleted topic may have been recreated
             lower_ends = lower_end_offsets(known, latest).keys() - confirmed_missing
             if lower_ends and self._read_committed:
                 uncommitted = self._uncommitted_offsets(known, lower_ends)
