@@ -21,6 +21,7 @@ from tests.simulation.scenarios.micro_batch_reports import (
     check_reports_of_recreations,
     check_resumptions,
     count_offsets,
+    first_offsets,
     start_bounds,
 )
 from tests.simulation.scenarios.record_truth import generation_of
@@ -88,7 +89,7 @@ class SinkChecker:
             self._truth.has_new_partitions
             or any(event.topic in selected for event in self._truth.events)
             or any(topic not in self._truth.generations for topic in selected)
-            or any(_selection(run.options) != _selection(options) for run in self._runs)
+            or any(selection(run.options) != selection(options) for run in self._runs)
         )
 
     def lag(self, options: Mapping[str, str]) -> dict[str, str]:
@@ -251,7 +252,7 @@ class SinkChecker:
         if not self._cluster.settings.topic_ids and self._oracle.was_deposed(topic, runs[-1].started_at, report.time):
             return True
         # A run that replans a batch without a partition that it selects again calls that partition deleted.
-        if len({_selection(run.options) for run in runs}) > 1 and "PARTITIONS_DELETED" in report.text:
+        if len({selection(run.options) for run in runs}) > 1 and "PARTITIONS_DELETED" in report.text:
             return True
         if self._may_be_in_tiered_storage(report):
             return True
@@ -358,10 +359,18 @@ class SinkChecker:
             unnamed = [each for each in start.keys() - end.keys() if not self._is_reported(each, 0.0)]
             if unnamed and not self._are_counted(len(unnamed), logged.run):
                 raise ViolationError(f"batch {batch} ends without {min(unnamed)}, which it starts with")
-            if not self._truth.events:
-                previous = self._checkpoint.offsets[batch - 1] if batch else None
-                read_before = count_offsets(self._start_of(batch - 1), self._ends[batch - 1]) if batch else 0
-                check_limits(batch, count_offsets(start, end), self._runs[logged.run], logged, previous, read_before)
+            if all(event.kind == "log start" for event in self._truth.events):
+                self._check_limits(batch)
+
+    def _check_limits(self, batch: int) -> None:
+        """Check the size of a batch; what has expired before the planner looked does not count."""
+        logged, start, end = self._checkpoint.offsets[batch], self._start_of(batch), self._ends[batch]
+        previous = self._checkpoint.offsets[batch - 1] if batch else None
+        read_before = count_offsets(self._start_of(batch - 1), self._ends[batch - 1]) if batch else 0
+        run = self._runs[logged.run]
+        times = (logged.asked_at, logged.time) if run.options["failOnDataLoss"] == "false" else (0.0, 0.0)
+        counts = [count_offsets(first_offsets(self._truth, start, time), end) for time in times]
+        check_limits(batch, counts, run, logged, previous, read_before)
 
     # Reads.
 
@@ -582,7 +591,7 @@ def _parse(text: str) -> Offsets:
     }
 
 
-def _selection(options: Mapping[str, str]) -> tuple[str | None, ...]:
+def selection(options: Mapping[str, str]) -> tuple[str | None, ...]:
     return tuple(options.get(name) for name in ("subscribe", "subscribePattern", "assign"))
 
 

@@ -19,6 +19,7 @@ DISRUPTIONS: Final = (
     "new partition at the start",
     "changed isolation level",
     "recreated topics",
+    "losses while waiting",
 )
 RUNS: Final = 3
 SECONDS: Final = 8.0  # of the history
@@ -59,6 +60,8 @@ def draw_disruption(
             return _change_isolation(rng, runs)
         case "recreated topics":
             return _recreate_topics(rng, partitions, runs)
+        case "losses while waiting":
+            return _lose_while_waiting(rng, partitions, runs)
     return _add_partition_at_the_start(rng, partitions, runs)
 
 
@@ -121,16 +124,39 @@ def _change_isolation(rng: random.Random, runs: Sequence[dict[str, Any]]) -> Dis
 
 
 def _recreate_topics(rng: random.Random, partitions: Mapping[str, int], runs: Sequence[dict[str, Any]]) -> Disruption:
-    """All topics are recreated between two batches of a query that continues after losses."""
+    """Topics are recreated between two batches of a query that continues after losses, or lose records otherwise."""
     runs[0]["triggers"] = 24
     _set_options(runs, _SKIP_LOSS)
     at = round(1.0 + rng.random(), 3)
-    events = [
-        Event("recreate_topic", at=at, args={"topic": topic, "partitions": count, "seconds": 0.0})
-        for topic, count in partitions.items()
-    ]
+    kinds = rng.choice((("recreate_topic",), ("recreate_topic",), (*_CHANGES, "recreate_topic", "delete_topic")))
+    events = []
+    for topic, count in partitions.items():
+        kind = rng.choice(kinds)
+        args = draw_event(rng, kind, {topic: count}, 0.0)
+        if kind == "recreate_topic":
+            args = {"topic": topic, "partitions": rng.choice((count, rng.randint(1, count))), "seconds": 0.0}
+        events.append(Event(kind, at=at, args=args))
     appends = [_append(rng, number, 0.1 * number) for number in range(6)]
     return Disruption(events, appends + [_append(rng, number, at + 0.2) for number in range(6)])
+
+
+def _lose_while_waiting(
+    rng: random.Random, partitions: Mapping[str, int], runs: Sequence[dict[str, Any]]
+) -> Disruption:
+    """Records expire while a query that has read some waits for more."""
+    runs[0]["triggers"] = 24
+    for run in runs:
+        options = {name: value for name, value in run["options"].items() if name not in LIMITS}
+        run["options"] = {**options, **_SKIP_LOSS, "minOffsetsPerTrigger": "20", "maxTriggerDelay": "20s"}
+    events = [
+        Event(rng.choice(("delete_records", "expire_records")), at=round(2.0 + 0.5 * number, 3), args=arguments)
+        for number, topic in enumerate(partitions)
+        for arguments in [{"topic": topic, "partition": index, "fraction": 1.0} for index in range(partitions[topic])]
+    ]
+    early = [_append(rng, number, 0.1 * number, records=each) for number in range(3) for each in (1, 2, 3)]
+    waiting = [_append(rng, number, 1.7, records=each) for number in range(3) for each in (1, 2, 3)]
+    later = [_append(rng, number, at, records=each) for number in range(3) for each in (4, 5) for at in (4.0, 5.5)]
+    return Disruption(events, [*early, *waiting, *later])
 
 
 def draw_truncation(rng: random.Random, partitions: Mapping[str, int], runs: Sequence[dict[str, Any]]) -> Disruption:

@@ -58,12 +58,12 @@ def draw_limits(rng: random.Random) -> dict[str, str]:
     limits: dict[str, str] = {}
     if rng.random() < 0.4:
         limits["maxOffsetsPerTrigger"] = str(rng.choice((1, 3, 10, 50)))
-    if rng.random() < 0.15:
+    if rng.random() < 0.2:
         largest = int(limits.get("maxOffsetsPerTrigger", "20"))
         limits["minOffsetsPerTrigger"] = str(rng.randint(1, largest))
         limits["maxTriggerDelay"] = rng.choice(("1s", "5s", "20s"))
-    if rng.random() < 0.1:
-        limits["maxBytesPerTrigger"] = str(rng.choice((50, 500, 5000)))
+    if rng.random() < 0.2:
+        limits["maxBytesPerTrigger"] = str(rng.choice((50, 500, 1000, 5000)))
     if rng.random() < 0.15:
         limits["minPartitions"] = str(rng.randint(2, 6))
     if rng.random() < 0.15:

@@ -140,15 +140,24 @@ def count_offsets(start: Offsets, end: Offsets) -> int:
     return sum(max(offset - start[partition], 0) for partition, offset in end.items() if partition in start)
 
 
+def first_offsets(truth: RecordTruth, start: Offsets, time: float) -> Offsets:
+    """Return the first offsets from a start on that existed at a time."""
+    return {
+        tp: max([offset, *(first for each in truth.of(*tp) for at, first in each.starts if at <= time)])
+        for tp, offset in start.items()
+    }
+
+
 def check_limits(
     batch: int,
-    count: int,
+    counts: Sequence[int],  # without what had expired when the planner was called, and when it returned
     run: Run,
     logged: LoggedEnd,
     previous: LoggedEnd | None,
     read_before: int,  # offsets of the previous batch
 ) -> None:
-    """Check the size of a batch of a history without losses; rounding may change it by one for each partition."""
+    """Check the size of a batch whose logs lose first records only; rounding may add one for each partition."""
+    most, count = counts
     options, slack = run.options, logged.text.count(":")
     limit = int(options.get("maxOffsetsPerTrigger", "0"))
     if limit and run.trigger != "once" and count > limit + slack:
@@ -158,7 +167,7 @@ def check_limits(
         return
     delay = float(options.get("maxTriggerDelay", "0s").removesuffix("s"))
     has_other_limit = "maxBytesPerTrigger" in options or previous.text.count(":") != logged.text.count(":")
-    if 0 < count < minimum - slack and not has_other_limit and logged.time - previous.asked_at < delay:
+    if 0 < most < minimum - slack and not has_other_limit and logged.time - previous.asked_at < delay:
         raise ViolationError(f"batch {batch} has {count} offsets, and could wait for {minimum} for {delay} s")
 
 

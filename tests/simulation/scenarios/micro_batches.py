@@ -27,7 +27,7 @@ from tests.simulation.drawing import (
 from tests.simulation.environment import OUTDATED, UNREACHABLE, Environment
 from tests.simulation.errors import ProcessKilled, ViolationError
 from tests.simulation.history import Event, Plan
-from tests.simulation.scenarios.micro_batch_checks import SinkChecker
+from tests.simulation.scenarios.micro_batch_checks import SinkChecker, selection
 from tests.simulation.scenarios.micro_batch_disruptions import (
     DISRUPTIONS,
     RUNS,
@@ -36,6 +36,18 @@ from tests.simulation.scenarios.micro_batch_disruptions import (
     draw_disruption,
     draw_truncation,
 )
+from tests.simulation.scenarios.micro_batch_efforts import (
+    check_blocked_warnings,
+    check_commit_warnings,
+    check_committed,
+    check_latest,
+    check_missing_group_offsets,
+    check_requests,
+    check_start_warnings,
+    check_task_requests,
+)
+from tests.simulation.scenarios.micro_batch_limits import check_batch_sizes
+from tests.simulation.scenarios.micro_batch_losses import LossCheck
 from tests.simulation.scenarios.micro_batch_options import (
     GROUP,
     LIMITS,
@@ -136,6 +148,11 @@ def draw(rng: random.Random, size: Size) -> Plan:
         apis = reader_apis(groups)
         kills = [draw_aimed_crash(rng, apis, long=long) for _ in range(rng.randint(1, 3))]
         events = (*events, *kills)
+    if disruption is None and not long and rng.random() < 0.14:
+        events = ()  # so that it is known what the query does
+        cluster["cluster"]["metadata_lag"] = 0.0
+        for each in runs if rng.random() < 0.3 else ():
+            each |= {"triggers": 30, "interval": 0.02}  # Spark polls an idle source often
     parameters = {
         **cluster,
         "partitions": partitions,
@@ -262,6 +279,7 @@ class _QueryHistory:
         self._crashes = [dict(each) for each in plan.parameters["crash_list"][: plan.parameters["crashes"]]]
         self._runs: list[MicroBatchExecution] = []
         self._skip_loss = False
+        self._is_healthy = not plan.events and not self._cluster.settings.metadata_lag
         self._committed_before: dict[tuple[str, int], int] = {}
 
     def run(self) -> None:
@@ -327,6 +345,7 @@ class _QueryHistory:
             is_done=lambda: self._has_no_lag(options) if until_done else self._world.now > latest,
         )
         self._runs.append(execution)
+        groups = dict(GroupCoordinator.of(self._cluster).committed(GROUP)) if "commitGroupId" in options else {}
         self._checker.begin_run(number, options, trigger.kind, self._world.now)
         self._world.trace("run", number, trigger.kind, *(f"{name}={options[name]}" for name in sorted(options)))
         self._world.run([execution.driver.spawn("main", execution.run)], seconds=_RUN_SECONDS)
@@ -342,11 +361,39 @@ class _QueryHistory:
         if execution.is_complete and not has_events and not parameters["legacy"]:
             self._checker.check_available_now(execution, options)
         self._world.trace("run ended", number, repr(execution.error))
+        self._check_reports(execution, groups)
         if execution.error is not None:
             self._check_error(execution, options, trigger)
             if isinstance(execution.error, DataLossError) and skip_loss:
                 self._skip_loss = True
         return execution
+
+    def _check_reports(self, execution: MicroBatchExecution, groups: Mapping[tuple[str, int], CommittedOffset]) -> None:
+        """Check what a run has counted and logged, and on a healthy cluster also its effort."""
+        reports = self._handler.reports
+        selections = {selection(run.options) for run in self._runs}
+        has_sure_deletions = not (
+            self._environment.may_hide_partitions
+            or len(selections) > 1
+            or any(event.kind == "deny_topic" for event in self._plan.events)
+        )
+        LossCheck(execution, self._truth, reports).check(self._checkpoint, has_sure_deletions=has_sure_deletions)
+        check_commit_warnings(execution.number, reports)
+        check_blocked_warnings(execution, self._truth, reports)
+        if execution.finished:
+            check_start_warnings(execution, reports)
+        if not self._is_healthy:
+            return
+        if isinstance(execution.error, BrokerError):
+            raise ViolationError(f"no fault happened, but the query fails: {execution.error!r}") from execution.error
+        check_requests(execution, self._cluster)
+        if self._cluster.settings.topic_ids and len(selections) == 1:
+            check_task_requests(self._environment.network.sent_requests, execution.number)
+        check_batch_sizes(execution, self._cluster)
+        if execution.trigger != "available now":
+            check_latest(execution, self._cluster, self._truth)
+        if "commitGroupId" in execution.options:
+            check_missing_group_offsets(execution, groups, reports)
 
     def _reach(self, execution: MicroBatchExecution, step: str) -> None:
         """Kill the driver at a drawn step."""
@@ -360,6 +407,8 @@ class _QueryHistory:
                 execution.driver.kill()
                 raise ProcessKilled
         self._checker.check_group(execution.options, self._committed_before)
+        if step == "after the end" and self._is_healthy:
+            check_committed(execution, self._cluster)
         if step == "after the offset log":
             self._checker.check_stable_end(execution.options)
 

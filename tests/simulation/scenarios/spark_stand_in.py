@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections import Counter
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
     from pyspark_kafka_direct.options.settings import ReadSettings
+
+    LossKey = tuple[str, int, str]
+    """Topic, partition, and the cause in lower case."""
 
 STEPS = (
     "before the initial offset",
@@ -88,6 +93,18 @@ class InitialOffset(NamedTuple):
     options: Mapping[str, str]
 
 
+class PlannerCall(NamedTuple):
+    """One call of the planner by Spark."""
+
+    name: str
+    called_at: float
+    returned_at: float
+    arguments: tuple[str, ...]  # offsets, as JSON
+    result: Any
+    requests: Counter[str]  # that the driver has sent meanwhile, by API
+    losses: Mapping[LossKey, tuple[int, int]]  # that were counted meanwhile: how often, and how many offsets
+
+
 class Trigger(NamedTuple):
     """When and how long a run plans batches."""
 
@@ -119,6 +136,7 @@ class MicroBatchExecution:
         self.is_complete = False  # Trigger.AvailableNow found no more records
         self.batches = 0
         self.calls: list[tuple[str, float, float]] = []  # of the planner: name, and when it was called and returned
+        self.planner_calls: list[PlannerCall] = []  # the same ones
         self.driver: SimulatedProcess = environment.process(f"driver-{number}")
         self.tasks = TaskScheduler(environment, f"run-{number}")
         # When Spark requested the end of a batch that was not to be, and the offset that it got.
@@ -131,6 +149,7 @@ class MicroBatchExecution:
         self._options = options
         self.options = raw_options
         self._schema = schema
+        self.trigger = trigger.kind
         self._trigger = trigger
         self._legacy = legacy
         self._reach = reach
@@ -141,6 +160,7 @@ class MicroBatchExecution:
         self._start: str | None = None  # the end of the last finished batch, as JSON; None before the first one
         self._end: str | None = None  # of the batch to run; None: not planned
         self._initial: InitialOffset | None = None
+        self._counted_losses: Any = ()
 
     def run(self) -> None:
         """Run until the trigger ends, the user stops the query, or it fails; the driver's thread calls this."""
@@ -204,6 +224,7 @@ class MicroBatchExecution:
             start = self._initial_offset() if self._start is None else self._start
             end = self._call("latestOffset", start, limit=self._limit)
             self.latest_reports.append((self._world.now, start, end, self._call("reportLatestOffset")))
+            self._reach(self, "after the end")
         if end == self._start:
             self.idle_answers.append((asked_at, end))
             return False
@@ -266,8 +287,37 @@ class MicroBatchExecution:
         arguments = [json.loads(each) for each in offsets if each is not None]
         if limit is not None:
             arguments.append(limit)
-        called_at = self._world.now
-        with self._world.operation():
-            result = getattr(self._reader, name)(*arguments)
+        called_at, first_request = self._world.now, len(self._environment.network.sent_requests)
+        texts = tuple(each for each in offsets if each is not None)
+        try:
+            with self._world.operation():
+                result = getattr(self._reader, name)(*arguments)
+        except Exception:
+            self._record_call(f"failed {name}", called_at, texts, None, first_request)
+            raise
         self.calls.append((name, called_at, self._world.now))
-        return json.dumps(result) if isinstance(result, dict) else result
+        result = json.dumps(result) if isinstance(result, dict) else result
+        self._record_call(name, called_at, texts, result, first_request)
+        return result
+
+    def _record_call(
+        self, name: str, called_at: float, arguments: tuple[str, ...], result: Any, first_request: int
+    ) -> None:
+        sent = self._environment.network.sent_requests[first_request:]
+        requests = Counter(api for process, api in sent if process == self.driver.name)
+        call = PlannerCall(name, called_at, self._world.now, arguments, result, requests, self._new_losses())
+        self.planner_calls.append(call)
+
+    def _new_losses(self) -> Mapping[LossKey, tuple[int, int]]:
+        """Return the losses that the planner has counted since the last call."""
+        totals = self._reader._offset_reader()._loss_counter._totals.losses
+        if totals is self._counted_losses:
+            return {}
+        before = {each[:3]: each[3:] for each in map(astuple, self._counted_losses)}
+        self._counted_losses = totals
+        changes = {}
+        for topic, partition, cause, losses, offsets in map(astuple, totals):
+            losses_before, offsets_before = before.get((topic, partition, cause), (0, 0))
+            if losses > losses_before:
+                changes[topic, partition, cause] = (losses - losses_before, offsets - offsets_before)
+        return changes
