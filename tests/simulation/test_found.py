@@ -45,6 +45,11 @@ _PLANS = Path(__file__).parent / "plans"
         # Two threads requested a batch. One could not plan it, so its generation failed. The other one planned it
         # in the next generation, whose batch began behind the records.
         "direct-stream-plan-that-outlives-its-generation",
+        # Metadata lacked a topic, and it was recreated while that was confirmed. Its partitions were reported as
+        # deleted, and at the next batch as recreated.
+        "missing-topic-that-is-recreated-while-confirmed",
+        # Partitions that a recreated topic lacks were reported as recreated, then as deleted.
+        "recreated-topic-with-fewer-partitions",
         # A driver found no partitions, and hung. When they existed, it fenced its successor before it had cores itself.
         "driver-that-fences-before-it-has-cores",
         # Without topic ids a task named a new leader's epoch to the planned leader, which returned lost records.

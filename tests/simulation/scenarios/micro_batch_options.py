@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.options.settings import ReadSettings
 
 GROUP = "lag"
-LIMITS = frozenset(("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"))
+LIMITS = frozenset(
+    (
+        "maxOffsetsPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxTriggerDelay",
+        "maxBytesPerTrigger",
+        "backpressure",
+        "backpressureInitialRate",
+        "backpressureMinRate",
+    )
+)
 PATTERN = "flights|trains|ships"
 _BASE_TIMESTAMP = 1_700_001_000_000  # in ms, when a history begins
 
@@ -64,6 +74,10 @@ def draw_limits(rng: random.Random) -> dict[str, str]:
         limits["maxTriggerDelay"] = rng.choice(("1s", "5s", "20s"))
     if rng.random() < 0.2:
         limits["maxBytesPerTrigger"] = str(rng.choice((50, 500, 1000, 5000)))
+    if rng.random() < 0.12:
+        limits |= {"backpressure": "true", "backpressureMinRate": str(rng.choice((1, 5)))}
+        if rng.random() < 0.5:
+            limits["backpressureInitialRate"] = str(rng.choice((3, 20)))
     if rng.random() < 0.15:
         limits["minPartitions"] = str(rng.randint(2, 6))
     if rng.random() < 0.15:

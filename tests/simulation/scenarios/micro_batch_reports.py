@@ -166,7 +166,8 @@ def check_limits(
     if previous is None or previous.run != logged.run or not read_before or run.trigger != "processing time":
         return
     delay = float(options.get("maxTriggerDelay", "0s").removesuffix("s"))
-    has_other_limit = "maxBytesPerTrigger" in options or previous.text.count(":") != logged.text.count(":")
+    has_other_limit = not options.keys().isdisjoint(("maxBytesPerTrigger", "backpressure"))
+    has_other_limit = has_other_limit or previous.text.count(":") != logged.text.count(":")
     if 0 < most < minimum - slack and not has_other_limit and logged.time - previous.asked_at < delay:
         raise ViolationError(f"batch {batch} has {count} offsets, and could wait for {minimum} for {delay} s")
 

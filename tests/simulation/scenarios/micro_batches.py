@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
@@ -27,6 +28,7 @@ from tests.simulation.drawing import (
 from tests.simulation.environment import OUTDATED, UNREACHABLE, Environment
 from tests.simulation.errors import ProcessKilled, ViolationError
 from tests.simulation.history import Event, Plan
+from tests.simulation.scenarios.backpressure_stand_in import BackpressureListener, shared_folder
 from tests.simulation.scenarios.micro_batch_checks import SinkChecker, selection
 from tests.simulation.scenarios.micro_batch_disruptions import (
     DISRUPTIONS,
@@ -68,6 +70,7 @@ from pyspark_kafka_direct.errors import BrokerError, DataLossError, InvalidOffse
 if TYPE_CHECKING:
     import random
     from collections.abc import Mapping
+    from pathlib import Path
 
     from tests.simulation.history import Size
     from tests.simulation.scheduler import World
@@ -148,11 +151,12 @@ def draw(rng: random.Random, size: Size) -> Plan:
         apis = reader_apis(groups)
         kills = [draw_aimed_crash(rng, apis, long=long) for _ in range(rng.randint(1, 3))]
         events = (*events, *kills)
-    if disruption is None and not long and rng.random() < 0.14:
+    if disruption is None and not long and rng.random() < 0.2:
         events = ()  # so that it is known what the query does
         cluster["cluster"]["metadata_lag"] = 0.0
-        for each in runs if rng.random() < 0.3 else ():
-            each |= {"triggers": 30, "interval": 0.02}  # Spark polls an idle source often
+        interval = rng.choice((None, None, 0.02, 0.3))
+        for each in runs if interval is not None else ():
+            each |= {"triggers": 30, "interval": interval}  # also as often as Spark polls an idle source
     parameters = {
         **cluster,
         "partitions": partitions,
@@ -168,6 +172,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "executors": rng.choice((1, 2, 2, 3)),
         "speculation": rng.choice((0.0, 0.0, 0.0, 0.3)),
         "legacy": rng.random() < 0.2,
+        "per_second": rng.choice((5.0, 30.0, 200.0)),  # how many offsets the query processes, for backpressure
         "committed": [rng.randrange(records + 1) for _ in range(3)],  # by the group before the query starts
     }
     is_undisrupted = disruption is None and not has_outdated_broker and not long
@@ -191,8 +196,10 @@ def draw(rng: random.Random, size: Size) -> Plan:
 def run(world: World, plan: Plan) -> None:
     handler = _ReportHandler(world)
     _LOGGER.addHandler(handler)
+    has_backpressure = any("backpressure" in each["options"] for each in plan.parameters["run_list"])
     try:
-        _QueryHistory(world, plan, handler).run()
+        with shared_folder() if has_backpressure else nullcontext() as folder:
+            _QueryHistory(world, plan, handler, folder).run()
     finally:
         _LOGGER.removeHandler(handler)
 
@@ -253,7 +260,7 @@ class _ReportHandler(logging.Handler):
 class _QueryHistory:
     """One query, from its first start until it has no lag."""
 
-    def __init__(self, world: World, plan: Plan, handler: _ReportHandler) -> None:
+    def __init__(self, world: World, plan: Plan, handler: _ReportHandler, folder: Path | None) -> None:
         self._world = world
         self._plan = plan
         self._handler = handler
@@ -278,6 +285,9 @@ class _QueryHistory:
         self._writer = RecordWriter(self._environment, list(plan.parameters["partitions"]))
         self._crashes = [dict(each) for each in plan.parameters["crash_list"][: plan.parameters["crashes"]]]
         self._runs: list[MicroBatchExecution] = []
+        self._listener = None
+        if folder is not None:
+            self._listener = BackpressureListener(folder, plan.parameters.get("per_second", 30.0))
         self._skip_loss = False
         self._is_healthy = not plan.events and not self._cluster.settings.metadata_lag
         self._committed_before: dict[tuple[str, int], int] = {}
@@ -342,9 +352,12 @@ class _QueryHistory:
             trigger,
             legacy=parameters["legacy"],
             reach=self._reach,
+            listener=self._listener if "backpressure" in options else None,
             is_done=lambda: self._has_no_lag(options) if until_done else self._world.now > latest,
         )
         self._runs.append(execution)
+        if self._listener is not None and "backpressure" in options:
+            self._listener.begin_run(options)
         groups = dict(GroupCoordinator.of(self._cluster).committed(GROUP)) if "commitGroupId" in options else {}
         self._checker.begin_run(number, options, trigger.kind, self._world.now)
         self._world.trace("run", number, trigger.kind, *(f"{name}={options[name]}" for name in sorted(options)))
@@ -409,6 +422,11 @@ class _QueryHistory:
         self._checker.check_group(execution.options, self._committed_before)
         if step == "after the end" and self._is_healthy:
             check_committed(execution, self._cluster)
+            _, start, end, latest = execution.latest_reports[-1]
+            has_losses = any(call.losses for call in execution.planner_calls)  # such as a start beyond the end
+            is_limited = "backpressure" in execution.options and execution.trigger != "once"
+            if self._listener is not None and is_limited and latest is not None and not has_losses:
+                self._listener.check_end(start, end, latest)
         if step == "after the offset log":
             self._checker.check_stable_end(execution.options)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.environment import Environment
     from tests.simulation.process import SimulatedProcess
+    from tests.simulation.scenarios.backpressure_stand_in import BackpressureListener
 
     from pyspark_kafka_direct.datasource.read_schema import ReadSchema
     from pyspark_kafka_direct.options.settings import ReadSettings
@@ -128,6 +129,7 @@ class MicroBatchExecution:
         *,
         legacy: bool,
         reach: Callable[[MicroBatchExecution, str], None],
+        listener: BackpressureListener | None = None,
         is_done: Callable[[], bool] = lambda: False,
     ) -> None:
         self.number = number
@@ -153,6 +155,7 @@ class MicroBatchExecution:
         self._trigger = trigger
         self._legacy = legacy
         self._reach = reach
+        self._listener = listener
         self._is_done = is_done
         self._reader: Any = None
         self._limit: Any = None
@@ -261,6 +264,8 @@ class MicroBatchExecution:
         self._reach(self, "before the sink")
         self._checkpoint.sink[self._batch] = read
         self._reach(self, "after the sink")
+        if self._listener is not None:
+            self._listener.measure(start, end, max(self._trigger.interval, 0.001), self._world.now)
         self._checkpoint.committed = self._batch + 1
         self._world.trace("commit log", self._batch)
         self._reach(self, "after the commit log")
