@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, Final
 
 from tests.simulation.planting import BugsOf, does_nothing
@@ -14,10 +15,13 @@ from pyspark_kafka_direct.datasource.micro_batch_planner import BatchLimiter, Mi
 from pyspark_kafka_direct.datasource.micro_batch_stream_base import KafkaMicroBatchStreamBase
 from pyspark_kafka_direct.offsets import EARLIEST, LATEST, partition_offsets_to_json
 from pyspark_kafka_direct.planning import offset_resolution
+from pyspark_kafka_direct.planning.backpressure import BackpressureLimit
 from pyspark_kafka_direct.planning.data_loss import AbsenceEvidence, LossDecision, Presence
 from pyspark_kafka_direct.planning.loss_report import LossReport
 from pyspark_kafka_direct.planning.offset_reader import SnapshotReader
+from pyspark_kafka_direct.planning.read_limits import rate_limit
 from pyspark_kafka_direct.spark.kafka_offset_reader import KafkaOffsetReader
+from pyspark_kafka_direct.spark.offset_committer import RunOffsetCommitter
 
 _bug: Final = BugsOf("micro_batches").by_one_patch
 
@@ -226,7 +230,106 @@ def _first_latest_offsets(original: Any) -> Any:
     return property(known_latest)
 
 
+def _reported_with_the_plan(original: Any) -> Any:
+    """The plan of a batch reports all partitions that it lacks, also those of recreated topics."""
+
+    def plan_decided(self: Any, start: Any, end: Any, metadata: Any) -> Any:
+        self._losses.report_missing(start.keys() - end.keys())
+        return original(self, start, end, metadata)
+
+    return plan_decided
+
+
+def _first_limit_only(_: Any) -> Any:
+    def limit_ends(self: Any, start: Any, from_offsets: Any, end_offsets: Any) -> Any:
+        by_duration = None if self._backpressure_limit is None else self._backpressure_limit(start)
+        limits = (self._limits.max_offsets, by_duration, self._byte_limit(from_offsets, end_offsets))
+        limit = next((each for each in limits if each is not None), None)
+        return dict(end_offsets) if limit is None else rate_limit(limit, from_offsets, end_offsets)
+
+    return limit_ends
+
+
+def _counted_twice(original: Any) -> Any:
+
+    def report_loss(self: Any, loss: Any) -> Any:
+        offsets = {tp: 2 * count if loss.cause.name == "AGED_OUT" else count for tp, count in loss.offsets.items()}
+        return original(self, replace(loss, offsets=offsets))
+
+    return report_loss
+
+
+def _interval_of_one_second(original: Any) -> Any:
+    def apply_measurements(self: Any) -> None:
+        original(self)
+        self._interval_ms = 1000.0
+
+    return apply_measurements
+
+
+def _committed_with_the_next_batch(original: Any) -> Any:
+    """An idle query does not commit the batch that it has finished."""
+
+    def commit_async(self: Any, offsets: Any, *, resumed_from: Any = None) -> None:
+        waiting, self.__dict__["waiting"] = self.__dict__.get("waiting"), (offsets, resumed_from)
+        if waiting is not None and waiting[0] != offsets:
+            original(self, waiting[0], resumed_from=waiting[1])
+
+    return commit_async
+
+
 BUGS: Final = (
+    _bug(
+        "recreated with fewer partitions",
+        "The partitions that a recreated topic lacks are reported and counted as recreated, and again as deleted when "
+        "the batch is planned.",
+        MicroBatchPlanner,
+        "_plan_decided",
+        _reported_with_the_plan,
+        was_real=True,
+    ),
+    _bug(
+        "first limit only",
+        "Of maxOffsetsPerTrigger, backpressure and maxBytesPerTrigger only the first one limits a batch.",
+        BatchLimiter,
+        "limit_ends",
+        _first_limit_only,
+    ),
+    _bug(
+        "too many expired offsets counted",
+        "Twice as many expired offsets are counted as the planner's warning says.",
+        KafkaOffsetReader,
+        "report_loss",
+        _counted_twice,
+    ),
+    _bug(
+        "committed with the next batch",
+        "The offsets of a finished batch are committed only when the next one is finished.",
+        RunOffsetCommitter,
+        "commit_async",
+        _committed_with_the_next_batch,
+    ),
+    _bug(
+        "tasks without leaders",
+        "Tasks do not get the leaders that the planner knows, so each one requests metadata.",
+        KafkaOffsetReader,
+        "leaders",
+        lambda _: lambda *_: {},
+    ),
+    _bug(
+        "idle query without a pause",
+        "An idle query sends requests at each poll of Spark.",
+        planner_module,
+        "_IDLE_REFRESH_SECONDS",
+        lambda _: 0.0,
+    ),
+    _bug(
+        "backpressure for one second",
+        "Backpressure allows the records of one second in each batch, with any trigger interval.",
+        BackpressureLimit,
+        "_apply_measurements",
+        _interval_of_one_second,
+    ),
     _bug(
         "outdated latest offsets",
         "The progress report has the ends of the first batch in all batches of a run.",

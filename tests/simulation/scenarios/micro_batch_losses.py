@@ -154,9 +154,9 @@ def _check_one_cause(call: PlannerCall) -> None:
     for (topic, partition, cause), (count, _) in call.losses.items():
         if cause != "aged_out":
             causes.setdefault((topic, partition), Counter())[cause] += count
-    for partition, found in causes.items():
+    for lost, found in causes.items():
         if found.total() > 1 and found != {"deleted": 1, "recreated": 1}:
-            raise ViolationError(f"one call of {call.name} counts {dict(found)} losses of {partition}")
+            raise ViolationError(f"one call of {call.name} counts {dict(found)} losses of {lost}")
 
 
 def _skipped(text: str, name: str) -> int:
