@@ -34,15 +34,13 @@ _UNUSED_START: Final = "has no effect, because the query resumes from its checkp
 def check_requests(execution: MicroBatchExecution, cluster: SimulatedCluster) -> None:
     """Check the number of requests and the time of each call of a run without faults, after the first two."""
     options, brokers, has_ids = execution.options, len(cluster.brokers), cluster.settings.topic_ids
-    start = options.get("startingOffsets", "")
-    may_be_beyond_end = "{" in start or start == "committed"  # then planners wait for later responses
     is_committed = options.get("kafka.isolation.level") == "read_committed"
     calls = [call for call in execution.planner_calls if call.name in ("latestOffset", "partitions")]
     for number, call in enumerate(calls):
         if call.losses or number < 2:
             continue
         seconds, pause = call.returned_at - call.called_at, _IDLE_PAUSE if call.name == "latestOffset" else 0.0
-        if seconds > pause + _ROUND_TRIPS and not may_be_beyond_end:
+        if seconds > pause + _ROUND_TRIPS:
             raise ViolationError(f"{call.name} takes {seconds:.2f} s without a fault, in run {execution.number}")
         samples = 0 if has_ids else call.requests["Fetch"]  # each of them requests metadata
         limits = {"Metadata": 1 + samples, "ListOffsets": (4 + 2 * is_committed) * brokers}

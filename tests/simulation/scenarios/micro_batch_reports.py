@@ -192,7 +192,8 @@ def start_bounds(
         log = oracle.truth(partition, generation)
         end = min(log.end_offset(isolation, at) for at in times)
         if start == "earliest":
-            starts = [offset for time, offset in each.starts if time <= asked_at]
+            elected_at = max((epoch.at for epoch in log.epochs), default=0.0)  # a new leader may have a lower start
+            starts = [offset for time, offset in each.starts if elected_at < time <= asked_at]
             bounds.append((max(starts, default=0), max(offset for _, offset in each.starts)))
         elif start == "latest":
             bounds.append((end, each.max_watermark(returned_at)))
