@@ -80,12 +80,16 @@ class GroupCoordinator:
         """Delete a group with its offsets, as an administrator does; return whether it existed."""
         return self._groups.pop(group_id, None) is not None
 
-    def expire_offsets(self, group_id: str) -> None:
-        """Delete the offsets that are not pending in a transaction (offsets.retention.minutes)."""
+    def expire_offsets(self, group_id: str, topic: str | None = None) -> None:
+        """Delete the offsets of a topic or all that are not pending in a transaction (offsets.retention.minutes)."""
         group = self._groups.get(group_id)
         if group is None:
             return
-        group.offsets = {each: offset for each, offset in group.offsets.items() if group.is_pending(each)}
+        group.offsets = {
+            each: offset
+            for each, offset in group.offsets.items()
+            if group.is_pending(each) or topic not in (None, each[0])
+        }
         if not (group.offsets or group.pending or group.completing or group.has_members):
             del self._groups[group_id]
 

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from tests.simulation.scenarios.micro_batch_recreations import Report
     from tests.simulation.scenarios.record_truth import RecordTruth
     from tests.simulation.scenarios.spark_stand_in import MicroBatchExecution
+    from tests.simulation.scheduler import World
 
     Offsets = Mapping[tuple[str, int], int]
 
 _ROUND_TRIPS: Final = 0.25  # seconds for all requests of a call without a fault, with new connections
 _IDLE_PAUSE: Final = 0.1  # seconds between two refreshes of an idle query
+_MEMBERS_SECONDS: Final = 1.0  # for which a group has members
 _COMMIT_FAILED: Final = "cannot commit offsets of the group"
 _COMMITS_AGAIN: Final = "are committed again"
 _BLOCKED: Final = re.compile(
@@ -52,6 +54,8 @@ def check_requests(execution: MicroBatchExecution, cluster: SimulatedCluster) ->
                 )
     for before, after in pairwise(call for call in calls if call.name == "latestOffset"):
         is_idle = before.arguments and before.arguments[0] == before.result == after.arguments[0] == after.result
+        if is_idle and after.requests["OffsetCommit"]:
+            raise ViolationError(f"an idle query commits the same offsets again: {before} {after}")
         if is_idle and after.returned_at - before.called_at < _IDLE_PAUSE and after.requests["ListOffsets"]:
             raise ViolationError(f"an idle query sends requests without a pause: {before} {after}")
 
@@ -85,23 +89,51 @@ def check_latest(execution: MicroBatchExecution, cluster: SimulatedCluster, trut
             raise ViolationError(f"the progress report has {extra}, which do not exist or are not selected")
 
 
-def check_committed(execution: MicroBatchExecution, cluster: SimulatedCluster) -> None:
-    """Check that the group has the start of the batch that a planner on a healthy cluster has just planned."""
-    calls = [each for each in execution.planner_calls if each.name in ("latestOffset", "partitions")]
-    call = next(each for each in reversed(calls) if each.name == "latestOffset")
-    if not call.arguments or "commitGroupId" not in execution.options or calls == [call]:  # of a new query
-        return
-    committed = GroupCoordinator.of(cluster).committed(GROUP)
-    for partition, offset in _parse(call.arguments[0]).items():
-        found = committed.get(partition)
-        if found is None or found.offset != offset:
-            raise ViolationError(f"the batch before {offset} of {partition} is finished, and the group has {found}")
+class CommitRejections:
+    """When the group has members, so that commits fail; else a planner on a healthy cluster has committed its start."""
+
+    def __init__(self) -> None:
+        self.is_scheduled = False  # in the run that was started last, or before
+        self._from = self._until = 0.0
+        self._failed: str | None = None  # the start whose commit may have failed; it is not committed again
+
+    def schedule(self, world: World, cluster: SimulatedCluster, seconds: float) -> None:
+        """Let members join some seconds later, and leave the group after a time."""
+        self.is_scheduled = True
+        self._from, self._until = world.now + seconds, world.now + seconds + _MEMBERS_SECONDS
+        groups = GroupCoordinator.of(cluster)
+        world.at(self._from, groups.set_members, GROUP, True)
+        world.at(self._until, groups.set_members, GROUP, False)
+
+    def check(self, execution: MicroBatchExecution, cluster: SimulatedCluster, reports: Sequence[Report]) -> None:
+        """Check that the group has the start of the batch that a planner has just planned."""
+        calls = [each for each in execution.planner_calls if each.name in ("latestOffset", "partitions")]
+        call = next(each for each in reversed(calls) if each.name == "latestOffset")
+        if not call.arguments or "commitGroupId" not in execution.options or calls == [call]:  # of a new query
+            return
+        start = call.arguments[0]
+        if call.called_at <= self._until and call.returned_at >= self._from:
+            self._failed = start
+        if start == self._failed:
+            return
+        committed = GroupCoordinator.of(cluster).committed(GROUP)
+        for partition, offset in _parse(start).items():
+            found = committed.get(partition)
+            if found is None or found.offset != offset:
+                raise ViolationError(f"the batch before {offset} of {partition} is finished, and the group has {found}")
+        changes = [each.text for each in reports if each.run == execution.number and _is_about_commits(each.text)]
+        if changes and _COMMIT_FAILED in changes[-1]:
+            raise ViolationError(f"commits succeed again, but run {execution.number} reports only: {changes}")
+
+
+def _is_about_commits(text: str) -> bool:
+    return _COMMIT_FAILED in text or _COMMITS_AGAIN in text
 
 
 def check_commit_warnings(number: int, reports: Sequence[Report]) -> None:
     """Check that a run warns once when commits fail, and once when they succeed again."""
     texts = [each.text for each in reports if each.run == number]
-    changes = [_COMMIT_FAILED in text for text in texts if _COMMIT_FAILED in text or _COMMITS_AGAIN in text]
+    changes = [_COMMIT_FAILED in text for text in texts if _is_about_commits(text)]
     if any(is_failure == (position % 2 == 1) for position, is_failure in enumerate(changes)):
         raise ViolationError(f"commits fail and succeed in another order than run {number} reports: {texts}")
 

@@ -94,8 +94,8 @@ class LossCheck:
             possible = self._possible_deletions(topic)
             if counted > possible:
                 raise ViolationError(
-                    f"{topic} was deleted or recreated at most {possible} times, but run {self._execution.number} counts "
-                    f"{counted} such losses of partition {partition}: {dict(self._counted)}"
+                    f"{topic} was deleted or recreated at most {possible} times, but run {self._execution.number} "
+                    f"counts {counted} such losses of partition {partition}: {dict(self._counted)}"
                 )
 
     def _possible_deletions(self, topic: str) -> int:

@@ -39,9 +39,9 @@ from tests.simulation.scenarios.micro_batch_disruptions import (
     draw_truncation,
 )
 from tests.simulation.scenarios.micro_batch_efforts import (
+    CommitRejections,
     check_blocked_warnings,
     check_commit_warnings,
-    check_committed,
     check_latest,
     check_missing_group_offsets,
     check_requests,
@@ -157,6 +157,11 @@ def draw(rng: random.Random, size: Size) -> Plan:
         interval = rng.choice((None, None, 0.02, 0.3))
         for each in runs if interval is not None else ():
             each |= {"triggers": 30, "interval": interval}  # also as often as Spark polls an idle source
+        for each in runs if groups else ():
+            if rng.random() < 0.3:
+                each["expired_offsets"] = rng.choice(tuple(partitions))  # the group's offsets of this topic
+            if rng.random() < 0.3:
+                each["members_joined_at"] = round(0.3 * seconds / run_count * rng.random(), 3)
     parameters = {
         **cluster,
         "partitions": partitions,
@@ -288,6 +293,7 @@ class _QueryHistory:
         self._listener = None
         if folder is not None:
             self._listener = BackpressureListener(folder, plan.parameters.get("per_second", 30.0))
+        self._rejected = CommitRejections()
         self._skip_loss = False
         self._is_healthy = not plan.events and not self._cluster.settings.metadata_lag
         self._committed_before: dict[tuple[str, int], int] = {}
@@ -300,6 +306,10 @@ class _QueryHistory:
         for run in parameters["run_list"][: parameters["runs"]]:
             last_options = run["options"]
             trigger = Trigger(run["trigger"], run["interval"], run["triggers"])
+            if "expired_offsets" in run:
+                GroupCoordinator.of(self._cluster).expire_offsets(GROUP, run["expired_offsets"])
+            if "members_joined_at" in run:
+                self._rejected.schedule(self._world, self._cluster, run["members_joined_at"])
             self._run_once(last_options, trigger, skip_loss=run["skip_loss"])
             self._world.run_for(run["pause"])
         self._world.run_for(max(0.0, self._environment.quiet_at + HEALING_SECONDS - self._world.now))
@@ -409,7 +419,7 @@ class _QueryHistory:
         check_batch_sizes(execution, self._cluster)
         if execution.trigger != "available now":
             check_latest(execution, self._cluster, self._truth)
-        if "commitGroupId" in execution.options:
+        if "commitGroupId" in execution.options and not self._rejected.is_scheduled:
             check_missing_group_offsets(execution, groups, reports)
 
     def _reach(self, execution: MicroBatchExecution, step: str) -> None:
@@ -425,7 +435,7 @@ class _QueryHistory:
                 raise ProcessKilled
         self._checker.check_group(execution.options, self._committed_before)
         if step == "after the end" and self._is_healthy:
-            check_committed(execution, self._cluster)
+            self._rejected.check(execution, self._cluster, self._handler.reports)
             _, start, end, latest = execution.latest_reports[-1]
             has_losses = any(call.losses for call in execution.planner_calls)  # such as a start beyond the end
             is_limited = "backpressure" in execution.options and execution.trigger != "once"
