@@ -25,7 +25,7 @@ from pyspark_kafka_direct.consumer.partition_reader import (
     RetryFetch,
 )
 from pyspark_kafka_direct.consumer.partition_state import DecodeOptions, TopicPartitionState
-from pyspark_kafka_direct.errors import KafkaDirectError
+from pyspark_kafka_direct.errors import KafkaDirectError, TopicRecreatedError
 from pyspark_kafka_direct.offsets import MAX_OFFSET, TopicPartition
 from pyspark_kafka_direct.options.settings import DEFAULT_MAX_RECORD_BATCH_BYTES
 from pyspark_kafka_direct.planning.data_loss import (
@@ -190,8 +190,10 @@ class PartitionConsumer:
         state = self._partitions.get(partition)
         if state is None:
             raise ValueError(f"{partition} is not assigned to this consumer")
-        state.seek(_checked_offset(partition, offset))
-        self._pending_errors.pop(state, None)
+        offset = _checked_offset(partition, offset)
+        if isinstance(self._pending_errors.pop(state, None), TopicRecreatedError):
+            state.new_topic_id = None  # the caller does not know it yet, so the offset is one of the old topic
+        state.seek(offset)
 
     def close(self) -> None:
         """Release the connections, without waiting."""

@@ -178,6 +178,29 @@ def test_topic_recreated_before_the_consumer_is_reported(cluster: ConsumerCluste
         assert poll_until(consumer, at_end(cluster, consumer)) == {ONE: list(range(9))}
 
 
+def test_a_seek_before_the_error_does_not_move_to_the_recreated_topic(cluster: ConsumerCluster) -> None:
+    """The errors of two partitions wait, and the caller moves the second one before it knows of its error."""
+    cluster.append(TWO, 5)
+    with cluster.consumer({ONE: 0, TWO: 0}) as consumer:
+        poll_until(consumer, at_end(cluster, consumer))
+        cluster.event("recreate_topic", topic="flights", partitions=3)
+        cluster.append(TWO, 9)
+        first = None
+        while first is None:  # so seldom that the checks of both partitions end between two polls
+            cluster.sleep(2.0)
+            try:
+                consumer.poll(0)
+            except TopicRecreatedError as error:
+                first = error
+        assert first.partition is not None
+        consumer.seek(TopicPartition("flights", 1 - first.partition), 3)
+        second = poll_until_error(consumer, TopicRecreatedError)
+        assert {first.partition, second.partition} == {0, 1}
+        for tp in (ONE, TWO):
+            consumer.seek(tp, 0)
+        assert poll_until(consumer, at_end(cluster, consumer)) == {TWO: list(range(9))}
+
+
 def test_deleted_topic_is_reported(cluster: ConsumerCluster) -> None:
     with cluster.consumer({ONE: 0}) as consumer:
         consumer.poll(1)
