@@ -234,6 +234,11 @@ def without_topics(metadata: dict[str, Any]) -> dict[str, Any]:
     return {**metadata, "topics": [{**topic, **missing} for topic in metadata["topics"]]}
 
 
+def lacking_topics(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return a response of Metadata with UNKNOWN_TOPIC_OR_PARTITION for all topics, as a broker that lags behind."""
+    return {**metadata, "topics": [{**topic, "error_code": 3, "partitions": []} for topic in metadata["topics"]]}
+
+
 def without_leaders(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return a response of Metadata with LEADER_NOT_AVAILABLE for all partitions."""
     missing = {"error_code": RETRIABLE_ERRORS["Metadata"][0], "leader_id": -1}

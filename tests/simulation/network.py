@@ -18,6 +18,7 @@ from tests.simulation.faults import (
     PARTITION_ERRORS,
     RequestFault,
     error_response,
+    lacking_topics,
     partition_error_response,
     without_leaders,
     without_topics,
@@ -361,6 +362,8 @@ class _Connection:
             metadata = self.broker.handle("Metadata", request.version, request.values, request.client_id)
             if not isinstance(metadata, dict):
                 return None
+            if arguments.get("lacks_topics"):
+                return lacking_topics(metadata)
             return without_topics(metadata) if arguments.get("of_topics") else without_leaders(metadata)
         response = None
         if "partition" in arguments and request.api in PARTITION_ERRORS and self.network.world.codec == "tables":

@@ -23,7 +23,7 @@ _KINDS: Final = tuple(
     for kind in EVENT_KINDS
     if kind not in ("create_topic", "delete_topic", "recreate_topic", "expand_topic", "deny_topic", "reuse_address")
 )
-_STEPS: Final = ("poll", "poll", "poll", "poll", "sleep", "seek", "seek", "reopen")
+_STEPS: Final = ("poll", "poll", "poll", "poll", "sleep", "seek", "seek", "reopen", "wake", "assign")
 
 
 def draw(rng: random.Random, size: Size) -> Plan:
@@ -32,7 +32,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     cluster["cluster"].pop("earliest_local", None)  # without it, a gap is an error
     topics = draw_topics(rng)
     seconds = rng.choice((1.0, 5.0, 30.0)) * (4 if long else 1)
-    focus = None if long else rng.choice((None, None, None, *_DRAWS))
+    focus = None if long else rng.choice((None, None, None, None, *_DRAWS))
     if focus is not None:
         topics["topics"], seconds = 1, 30.0
         cluster["brokers"] = cluster["cluster"]["replication_factor"] = 3
@@ -40,13 +40,21 @@ def draw(rng: random.Random, size: Size) -> Plan:
     steps = rng.randint(60, 150) if long else rng.randint(4, 25)
     kinds = _KINDS if focus is None else ()
     events = draw_events(rng, counts, seconds=seconds, requests=1500 if long else 60, long=long, kinds=kinds)
+    has_topic_ids = cluster["cluster"].get("topic_ids", True) and rng.random() < 0.4
+    if focus is None and has_topic_ids and rng.random() < 0.5:
+        events += tuple(_draw_recreation(rng, counts, seconds) for _ in range(rng.randint(1, 2)))
+    elif focus is None and not long and rng.random() < 0.2:  # so that each request and each second counts
+        events = tuple(
+            Event(kind, at=round(seconds * rng.random(), 3), args=draw_event(rng, kind, counts, seconds))
+            for kind in rng.choices(_CALM_KINDS, k=rng.choice((0, 1, 3)))
+        )
     batches = rng.randint(5, 60) if long else rng.choice((0, 3, 8, 20))
     appends = draw_appends(rng, batches=rng.choice((0, 4, 40 if long else 8)), seconds=seconds)
     if focus is not None:
         more, times = _DRAWS[focus](rng, counts)
         (partition,) = {event.args["partition"] for event in more if "partition" in event.args}
         events += more
-        if focus == "slow responses":
+        if focus in ("slow responses", "leader again"):
             steps = 0  # so that it is read all the time
         appends += [
             {**batch, "partition": partition, "at": round(at, 3)}
@@ -57,7 +65,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         transaction = {"records": 9, "keys": 0, "producer": 1, "transaction": "open"}
         appends.append({**transaction, "partition": partition, "at": round(min(times), 3)})
     step_list = [_draw_step(rng, 3 * seconds / max(steps, 1)) for _ in range(steps)]
-    if focus == "slow checks":
+    if focus in ("slow checks", "lacking metadata"):
         step_list = [{**step, "kind": rng.choice(("poll", "seek")), "first_fraction": 0.0} for step in step_list]
     parameters = {
         **cluster,
@@ -69,10 +77,13 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "max_rows": rng.choice((1, 3, 32_768)),
         "max_bytes": rng.choice((1, 200, 4_194_304)),
         "fetch_bytes": rng.choice((150, 150, 4_194_304)),
+        "fetch_max_bytes": rng.choice((200, 500, 52_428_800, 52_428_800)),  # of all partitions of a response
         "fetch_wait_ms": rng.choice((500, 500, 3_000)),
         "api_timeout_ms": rng.choice((2_000, 10_000, 60_000)),
-        "request_timeout_ms": 30_000 if focus == "slow responses" else rng.choice((1_000, 30_000)),
-        "metadata_max_age_ms": rng.choice((1_000, 300_000)),
+        "request_timeout_ms": 30_000 if focus in _SLOW else rng.choice((1_000, 30_000)),
+        "metadata_max_age_ms": 1_000 if focus in ("leader again", "lacking metadata") else rng.choice((1_000, 300_000)),
+        "has_topic_ids": has_topic_ids,
+        "assigned_later": rng.choice((0, 0, 1, 2)),  # partitions, of which at least one is assigned at first
         "columns": rng.choice((("offset", "value"), COLUMNS)),
     }
     return Plan("endless_reads", parameters, events, quiet_after=seconds)
@@ -124,11 +135,46 @@ def _draw_slow_checks(rng: random.Random, counts: dict[str, int]) -> tuple[tuple
     return (change, slow), [at * rng.random() for _ in range(rng.randint(1, 4))]
 
 
+def _draw_leader_again(rng: random.Random, counts: dict[str, int]) -> tuple[tuple[Event, ...], list[float]]:
+    """Draw a leader that is deposed and elected again, with a shorter log, before its response arrives."""
+    partition, at = _draw_partition(rng, counts), round(1.0 + 2.0 * rng.random(), 3)
+    stuck = {**partition, "seconds": 30.0, "choice": rng.randrange(2), "in_sync": False, "deposed": False}
+    first = at + 0.2 + rng.random()
+    second = first + 1.2 + 1.5 * rng.random()
+    args = {"api": "Fetch", "occurrence": rng.randrange(14), "repeats": 1}
+    events = (
+        Event("stick_follower", at=round(0.9 * at, 3), args=stuck),
+        Event("elect_unclean_leader", at=round(first, 3), args={**partition, "choice": 0, "shortest": True}),
+        Event("elect_unclean_leader", at=round(second, 3), args={**partition, "choice": rng.randrange(2)}),
+        Event("delay_response", args={**args, "seconds": round(second - at + 1.0 + 4.0 * rng.random(), 3)}),
+    )
+    return events, [at, *(at + 6.0 * rng.random() for _ in range(rng.randint(0, 2)))]
+
+
+def _draw_lacking_metadata(rng: random.Random, counts: dict[str, int]) -> tuple[tuple[Event, ...], list[float]]:
+    """Draw slow checks of a lost log start or a gap, and a broker whose metadata lacks the topic for one request."""
+    events, times = _draw_slow_checks(rng, counts)
+    failed = {"api": "ListOffsets", "occurrence": rng.randrange(4), "repeats": rng.choice((1, 2))}
+    lacking = {"api": "Metadata", "occurrence": rng.randrange(14), "repeats": 1, "lacks_topics": True}
+    return (*events, Event("error", args={**failed, "draw": rng.randrange(7)}), Event("error", args=lacking)), times
+
+
+_SLOW: Final = ("slow responses", "leader again")
+_CALM_KINDS: Final = ("delete_records", "expire_records")
 _DRAWS: Final = {
+    "leader again": _draw_leader_again,
+    "lacking metadata": _draw_lacking_metadata,
     "returning log": _draw_returning_log,
     "slow responses": _draw_slow_responses,
     "slow checks": _draw_slow_checks,
 }
+
+
+def _draw_recreation(rng: random.Random, counts: dict[str, int], seconds: float) -> Event:
+    """Draw a topic that is recreated with the same number of partitions, at once or later."""
+    topic = rng.choice(tuple(counts))
+    args = {"topic": topic, "partitions": counts[topic], "seconds": rng.choice((0.0, 0.5, 8.0))}
+    return Event("recreate_topic", at=round(seconds * rng.random(), 3), args=args)
 
 
 def _draw_partition(rng: random.Random, counts: dict[str, int]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.drawing import draw_appends, draw_change_between_requests, draw_cluster, draw_events, draw_log
 from tests.simulation.history import Event, Plan
+from tests.simulation.scenarios.range_read_queries import draw_queries
 from tests.simulation.scenarios.several_topics import draw_topics, partition_counts
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "seconds": seconds,
         "reads": len(reads),
         "read_list": [{**read, **schedule} for read, schedule in zip(reads, schedules, strict=True)],
+        "query_list": draw_queries(rng, seconds),
         "processes": rng.randint(1, 2),
         "has_driver": rng.random() < 0.7,  # a process that plans; otherwise each plans what it reads
         "api_timeout_ms": rng.choice((2_000, 10_000, 60_000)),

@@ -22,6 +22,7 @@ from tests.simulation.scenarios.range_read_checks import (
     has_undecided,
 )
 from tests.simulation.scenarios.range_read_draw import SHORT_POLL_TIMEOUT, TOPICS, draw
+from tests.simulation.scenarios.range_read_queries import BatchQuery
 from tests.simulation.scenarios.several_topics import create_topics, partition_counts
 
 from pyspark_kafka_direct.consumer.fetcher import read_range
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["NAME", "SHRINKABLE", "draw", "run"]
 
 NAME = "range_reads"
-SHRINKABLE = {"reads": 1, "topics": 1, "log": (), "append_list": (), "read_list": ()}
+SHRINKABLE = {"reads": 1, "topics": 1, "log": (), "append_list": (), "read_list": (), "query_list": ()}
 _UNPROVEN_GAP_SECONDS = 60.0
 _CONFIRMATION_SECONDS = _UNPROVEN_GAP_SECONDS + 5.0  # the longest one while all brokers respond
 _CONNECT_SECONDS = 30.0  # socket.connection.setup.timeout.max.ms
@@ -80,6 +81,9 @@ def run(world: World, plan: Plan) -> None:
     ]
     for number, read in enumerate(reads):
         read.planner.spawn(f"read {number}", partial(read.run, number))
+    for number, query in enumerate(parameters.get("query_list", ())):
+        process = driver or processes[number % len(processes)]
+        process.spawn(f"query {number}", BatchQuery(environment, process, counts, query).run)
     fetches = 0
 
     def count_fetch(request: ReceivedRequest) -> None:
@@ -89,7 +93,7 @@ def run(world: World, plan: Plan) -> None:
     environment.network.on_request = count_fetch
     world.run()
     environment.raise_errors()
-    if not plan.events and fetches > sum(read.fetches for read in reads):
+    if not plan.events and not parameters.get("query_list") and fetches > sum(read.fetches for read in reads):
         raise ViolationError(f"{fetches} fetches were sent, and {[read.fetches for read in reads]} are needed")
     environment.check_released([*processes, *([] if driver is None else [driver])])
 
