@@ -52,6 +52,7 @@ class ClusterSettings:
     failure_detection: float = 0.5  # seconds after which the controller fences a broker that is down or isolated
     remote_read_delay: float = 0.05  # seconds that a read from tiered storage takes
     offsets_delay: float = 0.0  # until groups have the offsets of ended transactions (before Kafka 4.0)
+    rolls_segments: bool = False  # read_committed beyond the last stable offset does not wait (DelayedFetch, case F)
     read_from_followers: bool = False  # KIP-392; racks are "rack-0" and "rack-1"
 
 

@@ -307,6 +307,8 @@ def _read_partition(
     if log.withheld_until > broker.cluster.world.now:
         return response
     limit = log.last_stable_offset if is_committed else log.high_watermark
+    if broker.cluster.settings.rolls_segments and offset > limit:
+        read.is_final = True
     batches = log.read(offset, limit, max_bytes, at_least_one=at_least_one)
     if batches:
         if is_committed:

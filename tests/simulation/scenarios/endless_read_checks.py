@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from tests.simulation.errors import ViolationError
 from tests.simulation.oracle import READ_COMMITTED
 
-from pyspark_kafka_direct.errors import TopicNotFoundError, TopicRecreatedError, TruncatedError
+from pyspark_kafka_direct.errors import AuthorizationError, TopicNotFoundError, TopicRecreatedError, TruncatedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +28,8 @@ CALM: Final = frozenset(("delete_records", "expire_records", "recreate_topic"))
 """Events that no broker or leader suffers from: each request has a response within milliseconds."""
 _CALM_SECONDS: Final = 0.09  # less than a backoff; within which a record is returned that a poll waits for
 _WINDOW_SECONDS: Final = 10.0
-_MOST_REPEATED: Final = 400  # equal requests in that time
-_BACKOFF_SECONDS: Final = 1.2  # the longest one
+_MOST_REPEATED: Final = {"Fetch": 45, "ListOffsets": 80, "Metadata": 400}  # equal requests in that time
+_MOST_DENIED: Final = 70  # errors of a partition while its topic is denied, with a backoff between them
 _DELETED: Final = re.compile(r"offsets \[(\d+), (\d+)\) were deleted")
 _BOUNDS: Final = re.compile(r"the log now contains \[(\d+), (\d+)\)")
 _TRUNCATED: Final = re.compile(r"truncated the log to offset (\d+)")
@@ -66,9 +66,7 @@ class RepeatedRequests:
     def __init__(self, environment: Environment) -> None:
         self._world = environment.world
         self._times: defaultdict[tuple[str, str], deque[float]] = defaultdict(deque)
-        self._fetches: defaultdict[str, deque[float]] = defaultdict(deque)
         self.counts: defaultdict[str, int] = defaultdict(int)
-        self.most: dict[str, int] = {}
         events = environment.plan.events
         # A client sends a request after each throttle time, which may be short.
         self._is_throttled = any(event.kind.startswith("throttle") for event in events)
@@ -76,15 +74,14 @@ class RepeatedRequests:
 
     def _count(self, request: ReceivedRequest) -> None:
         self.counts[request.api] += 1
-        if self._is_throttled or request.api == "ApiVersions":
+        if self._is_throttled or request.api not in _MOST_REPEATED:
             return
         now = self._world.now
         times = self._times[request.api, repr(request.values)]
         times.append(now)
         while times[0] < now - _WINDOW_SECONDS:
             times.popleft()
-        self.most[request.api] = max(self.most.get(request.api, 0), len(times))
-        if len(times) > _MOST_REPEATED:
+        if len(times) > _MOST_REPEATED[request.api]:
             raise ViolationError(f"{len(times)} equal {request.api} requests are sent within {_WINDOW_SECONDS:g} s")
 
 
@@ -97,6 +94,7 @@ class ErrorsInReason:
         self._behind_since: dict[TopicPartition, tuple[int, float]] = {}
         parameters = environment.plan.parameters
         connect_seconds = 100.0 if _may_stall_connects(environment.plan) else 0.0
+        self._denied = 0
         timeouts = parameters["request_timeout_ms"] + parameters["api_timeout_ms"]
         self._longest_silence = 2 * timeouts / 1000 + connect_seconds + 10.0
 
@@ -141,6 +139,19 @@ class ErrorsInReason:
             found = _TRUNCATED.search(error.message)
             if (None if found is None else int(found[1])) != error.truncated_to:
                 raise ViolationError(f"the message names another offset than {error.truncated_to}: {error!r}")
+
+    def check_denied(self, error: KafkaDirectError) -> None:
+        """Check an error that no retry resolves: the brokers must have returned its code."""
+        events = self._environment.plan.events
+        codes = {event.args.get("code") for event in events if event.kind == "error"}
+        is_denied = any(event.kind == "deny_topic" and event.args["topic"] == error.topic for event in events)
+        is_justified = is_denied or 29 in codes if isinstance(error, AuthorizationError) else 2 in codes
+        if not is_justified:
+            raise ViolationError(f"nothing is denied or corrupt: {error!r}") from error
+        self._denied += 1
+        most = _MOST_DENIED * (1 + len(events)) * len(self._models)
+        if self._denied > most:
+            raise ViolationError(f"more than {most} errors are raised, the last one is {error!r}") from error
 
     def check_missing(self, tp: TopicPartition, error: TopicNotFoundError) -> None:
         """Check an error about a topic that is deleted or recreated."""

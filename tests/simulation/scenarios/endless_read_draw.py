@@ -21,7 +21,7 @@ TOPICS: Final = ("flights", "trains", "ships")
 _KINDS: Final = tuple(
     kind
     for kind in EVENT_KINDS
-    if kind not in ("create_topic", "delete_topic", "recreate_topic", "expand_topic", "deny_topic", "reuse_address")
+    if kind not in ("create_topic", "delete_topic", "recreate_topic", "expand_topic", "reuse_address")
 )
 _STEPS: Final = ("poll", "poll", "poll", "poll", "sleep", "seek", "seek", "reopen", "wake", "assign")
 
@@ -48,6 +48,10 @@ def draw(rng: random.Random, size: Size) -> Plan:
             Event(kind, at=round(seconds * rng.random(), 3), args=draw_event(rng, kind, counts, seconds))
             for kind in rng.choices(_CALM_KINDS, k=rng.choice((0, 1, 3)))
         )
+    if events and rng.random() < 0.3:
+        events += _draw_rare_errors(rng)
+    if rng.random() < 0.3:
+        cluster["cluster"]["rolls_segments"] = True
     batches = rng.randint(5, 60) if long else rng.choice((0, 3, 8, 20))
     appends = draw_appends(rng, batches=rng.choice((0, 4, 40 if long else 8)), seconds=seconds)
     if focus is not None:
@@ -159,6 +163,9 @@ def _draw_lacking_metadata(rng: random.Random, counts: dict[str, int]) -> tuple[
     return (*events, Event("error", args={**failed, "draw": rng.randrange(7)}), Event("error", args=lacking)), times
 
 
+# OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID,
+# INCONSISTENT_TOPIC_ID
+_FETCH_CODES: Final = (1, 1, 2, 3, 29, 100, 103)
 _SLOW: Final = ("slow responses", "leader again")
 _CALM_KINDS: Final = ("delete_records", "expire_records")
 _DRAWS: Final = {
@@ -168,6 +175,21 @@ _DRAWS: Final = {
     "slow responses": _draw_slow_responses,
     "slow checks": _draw_slow_checks,
 }
+
+
+def _draw_rare_errors(rng: random.Random) -> tuple[Event, ...]:
+    """Draw a response that brokers seldom give: to one request, or to some in a row."""
+    args = {"occurrence": rng.choice((0, 1, 2, rng.randrange(20))), "repeats": 1, "draw": 0}
+    match rng.choice(("lacking", "no topics", "fetch", "fetch", "offsets")):
+        case "lacking":
+            args |= {"api": "Metadata", "lacks_topics": True}
+        case "no topics":
+            args |= {"api": "Metadata", "of_topics": True, "repeats": rng.choice((1, 3))}
+        case "fetch":
+            args |= {"api": "Fetch", "code": rng.choice(_FETCH_CODES), "repeats": rng.choice((1, 1, 3))}
+        case "offsets":
+            args |= {"api": "ListOffsets", "code": rng.choice((3, 78, 5)), "repeats": rng.choice((1, 3))}
+    return (Event("error", args=args),)
 
 
 def _draw_recreation(rng: random.Random, counts: dict[str, int], seconds: float) -> Event:

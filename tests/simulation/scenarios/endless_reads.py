@@ -26,6 +26,8 @@ from tests.simulation.scenarios.several_topics import all_places, create_topics,
 
 from pyspark_kafka_direct.consumer.partition_consumer import PartitionConsumer
 from pyspark_kafka_direct.errors import (
+    AuthorizationError,
+    CorruptRecordError,
     DataLossError,
     KafkaDirectError,
     TopicNotFoundError,
@@ -231,6 +233,9 @@ class _Reader:
             return
         except TopicNotFoundError as error:
             self._resume_after_deletion(error)
+            return
+        except (AuthorizationError, CorruptRecordError) as error:
+            self._errors.check_denied(error)
             return
         finally:
             self._polled_at = world.now

@@ -12,7 +12,7 @@ from pyspark_kafka_direct.consumer.range_task import ReadCounts
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
     from tests.simulation.environment import Environment
@@ -71,7 +71,7 @@ def check_batch(batch: pa.RecordBatch, read: Mapping[str, Any], partition: Topic
             raise ViolationError(f"the record {row['value']!r} has {returned}, not {expected}")
 
 
-def check_counts(counts: ReadCounts, offsets: OffsetRange, rows: int, *, from_earliest: bool) -> None:
+def check_counts(counts: ObservedCounts, offsets: OffsetRange, rows: int, *, from_earliest: bool) -> None:
     """Check that the counters of a complete read explain each offset of its range once."""
     if counts.records != rows:
         raise ViolationError(f"{rows} records are returned, and {counts.records} are counted: {counts}")
@@ -80,6 +80,9 @@ def check_counts(counts: ReadCounts, offsets: OffsetRange, rows: int, *, from_ea
     # Records that expired before the first read from "earliest" count as nothing.
     if total > offsets.count() or (total < offsets.count() and not from_earliest):
         raise ViolationError(f"{offsets} has {offsets.count()} offsets, and {total} are counted: {counts}")
+    sizes = sum(response.size for response in counts.responses)
+    if counts.record_bytes != sizes or counts.fetches != len(counts.responses):
+        raise ViolationError(f"{len(counts.responses)} responses have {sizes} bytes of records, but it counts {counts}")
     truncated = counts.skipped.get(DataLossCause.TRUNCATED)
     if counts.lost != skipped and truncated is None:
         raise ViolationError(f"{skipped} offsets are skipped, and {counts.lost} are lost: {counts}")
@@ -102,6 +105,25 @@ def check_markers(counts: ReadCounts, offsets: OffsetRange, environment: Environ
     markers = sum(entry.commit is not None for entry in truth.path(truth.epoch()) if first <= entry.offset < until)
     if counts.control != markers or counts.gaps:
         raise ViolationError(f"{offsets} has {markers} markers and no gaps, and the counters are: {counts}")
+
+
+def check_causes(
+    counts: ReadCounts, offsets: OffsetRange, environment: Environment, generation: int, warnings: Sequence[str]
+) -> None:
+    """Check that a read skips offsets only for reasons that the history has, and logs each of them."""
+    if not environment.plan.events and (counts.retries or counts.throttled or counts.skipped):
+        has_open = any(batch["transaction"] for batch in environment.plan.parameters["log"])
+        if counts.throttled or counts.skipped or not (has_open or environment.cluster.settings.metadata_lag):
+            raise ViolationError(f"nothing happens in this history, but it counts {counts}")
+    truth = environment.oracle.truth(offsets.topic_partition, generation)
+    is_gone = (offsets.topic, generation) in environment.oracle.deleted_at
+    for cause in counts.skipped:
+        if (cause is DataLossCause.AGED_OUT and not (truth.starts or is_gone)) or (
+            cause is DataLossCause.TRUNCATED and not (len(truth.epochs) > 1 or is_gone)
+        ):
+            raise ViolationError(f"{offsets} lost nothing in this way: {counts.skipped}")
+        if not any(cause.value in each and str(offsets.topic_partition) in each for each in warnings):
+            raise ViolationError(f"{offsets} skips {counts.skipped}, and the log has only {list(warnings)}")
 
 
 def check_error(error: KafkaDirectError, offsets: OffsetRange, position: int) -> None:

@@ -75,6 +75,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
         events, fetch_bytes, batches = _draw_expiry_in_a_read(rng, counts, reads, schedules), 150, 12
     elif focused and not frozen and rng.random() < 0.07:
         events, fetch_bytes, batches = _draw_loss_between_fetches(rng, counts, reads, schedules), 150, 12
+    elif focused and not frozen and rng.random() < 0.06:
+        events, appends = _draw_gap_below_transaction(rng, counts, reads, schedules)
     parameters = {
         **cluster,
         **topics,
@@ -166,6 +168,29 @@ def _draw_loss_between_fetches(
     if "fraction" in change.args["args"]:
         change.args["args"]["fraction"] = round(0.3 + 0.6 * rng.random(), 2)
     return (change,)
+
+
+def _draw_gap_below_transaction(
+    rng: random.Random,
+    counts: Mapping[str, int],
+    reads: Sequence[dict[str, Any]],
+    schedules: Sequence[dict[str, Any]],
+) -> tuple[tuple[Event, ...], list[dict[str, Any]]]:
+    """Draw a range whose last records are compacted away, before the records of an open transaction."""
+    for read, schedule in zip(reads, schedules, strict=True):
+        read |= {
+            "from": rng.choice((0.0, 0.9)),
+            "until": 1.0,
+            "committed": True,
+            "stop_after": 0,
+            "plans_uncommitted": False,
+        }
+        read |= {"count": False, "poll_timeout": rng.choice((12.0, 120.0))}
+        schedule |= {"at": 0.2, "wait": 0.5, "pause": 0.0}
+    topic = next(iter(counts))
+    args = {"topic": topic, "partition": 0, "fraction": 1.0, "draw": rng.randrange(1000)}
+    transaction = {"records": 9, "keys": 0, "producer": 1, "transaction": "open", "partition": 0, "at": 0.1}
+    return (Event("compact_log", at=0.4, args=args),), [transaction]
 
 
 def _draw_schedule(rng: random.Random, seconds: float, times: Sequence[float]) -> dict[str, float]:

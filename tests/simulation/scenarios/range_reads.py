@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from tests.simulation.scenarios.range_read_checks import (
     THROTTLES,
     ObservedCounts,
     check_batch,
+    check_causes,
     check_counts,
     check_error,
     check_followers,
@@ -40,7 +42,7 @@ from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS
 from pyspark_kafka_direct.planning.loss_errors import DataLossCause
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
 
     from tests.simulation.history import Plan
@@ -74,9 +76,10 @@ def run(world: World, plan: Plan) -> None:
         topic = TOPICS[number % len(counts)]
         world.at(environment.started_at + batch["at"], _append, environment, topic, batch, number)
     processes = [environment.process(f"executor-{number}") for number in range(parameters["processes"])]
+    handler = _Warnings()
     driver = environment.process("driver") if parameters["has_driver"] else None
     reads = [
-        _Read(environment, processes[number % len(processes)], driver, read)
+        _Read(environment, processes[number % len(processes)], driver, read, handler.messages)
         for number, read in enumerate(parameters["read_list"][: parameters["reads"]])
     ]
     for number, read in enumerate(reads):
@@ -91,11 +94,27 @@ def run(world: World, plan: Plan) -> None:
         fetches += request.api == "Fetch"
 
     environment.network.on_request = count_fetch
-    world.run()
+    logger = logging.getLogger("pyspark_kafka_direct")
+    logger.addHandler(handler)
+    try:
+        world.run()
+    finally:
+        logger.removeHandler(handler)
     environment.raise_errors()
     if not plan.events and not parameters.get("query_list") and fetches > sum(read.fetches for read in reads):
         raise ViolationError(f"{fetches} fetches were sent, and {[read.fetches for read in reads]} are needed")
     environment.check_released([*processes, *([] if driver is None else [driver])])
+
+
+class _Warnings(logging.Handler):
+    """Remembers the warnings of reads."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
 
 
 def _append(environment: Environment, name: str, batch: Mapping[str, Any], number: int) -> None:
@@ -140,7 +159,9 @@ class _Read:
         process: SimulatedProcess,
         driver: SimulatedProcess | None,
         read: Mapping[str, Any],
+        warnings: Sequence[str],
     ) -> None:
+        self._warnings = warnings  # of all reads
         self.environment = environment
         self.process = process
         self.planner = process if driver is None else driver
@@ -385,6 +406,7 @@ class _Read:
             )
             check_followers(counts, self._partition, read.get("rack", ""), environment)
         self._check_rows(planned, rows, counted, counts, started)
+        check_causes(counts, planned.offsets, environment, planned.generation, self._warnings)
 
     def _check_rows_before_error(self, planned: _Planned, rows: list[tuple[int, bytes | None]], started: float) -> None:
         """Check what a read has returned that fails, if nothing was lost."""
