@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.planting import BugsOf, Patch
@@ -362,6 +363,21 @@ def _empty_responses_count_as_throttled() -> Sequence[Patch]:
     return [Patch(ReadCounts, "add_fetch", add)]
 
 
+def _lost_remainders() -> Sequence[Patch]:
+    from pyspark_kafka_direct.offsets import OffsetRange
+    from pyspark_kafka_direct.planning import offset_range_calculator
+
+    def split(_: Any) -> Any:
+        def _split_evenly(whole: Any, parts: int) -> list[Any]:
+            parts = min(parts, whole.count())
+            starts = [whole.from_offset + number * (whole.count() // parts) for number in range(parts + 1)]
+            return [OffsetRange(whole.topic, whole.partition, *each) for each in pairwise(starts)]
+
+        return _split_evenly
+
+    return [Patch(offset_range_calculator, "_split_evenly", split)]
+
+
 BUGS: Final = (
     _bug("rows before the start", "A range begins one offset too early.", _rows_before_the_start),
     _bug("rows after the end", "A range ends one offset too late.", _rows_after_the_end),
@@ -419,4 +435,5 @@ BUGS: Final = (
         _empty_responses_count_as_throttled,
     ),
     _bug("aborted counted", "A count includes aborted records.", _aborted_records_are_counted),
+    _bug("remainders", "Ranges that are split into tasks lose their last offsets.", _lost_remainders),
 )
