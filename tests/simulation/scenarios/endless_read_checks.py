@@ -65,7 +65,7 @@ class RepeatedRequests:
 
     def __init__(self, environment: Environment) -> None:
         self._world = environment.world
-        self._times: defaultdict[tuple[str, str], deque[float]] = defaultdict(deque)
+        self._times: defaultdict[tuple[str, object], deque[float]] = defaultdict(deque)
         self.counts: defaultdict[str, int] = defaultdict(int)
         events = environment.plan.events
         # A client sends a request after each throttle time, which may be short.
@@ -77,7 +77,7 @@ class RepeatedRequests:
         if self._is_throttled or request.api not in _MOST_REPEATED:
             return
         now = self._world.now
-        times = self._times[request.api, repr(request.values)]
+        times = self._times[request.api, _key(request)]
         times.append(now)
         while times[0] < now - _WINDOW_SECONDS:
             times.popleft()
@@ -91,7 +91,7 @@ class ErrorsInReason:
     def __init__(self, environment: Environment, models: Mapping[TopicPartition, PartitionModel]) -> None:
         self._environment = environment
         self._models = models
-        self._behind_since: dict[TopicPartition, tuple[int, float]] = {}
+        self._unread_since: dict[TopicPartition, tuple[int, float]] = {}  # positions, and since when
         parameters = environment.plan.parameters
         connect_seconds = 100.0 if _may_stall_connects(environment.plan) else 0.0
         self._denied = 0
@@ -107,14 +107,16 @@ class ErrorsInReason:
             if error.topic not in (None, tp.topic) or (error.topic and error.partition not in (None, tp.partition)):
                 raise ViolationError(f"{tp} shows the error of another partition: {error!r}")
         now, oracle = self._environment.world.now, self._environment.oracle
-        for tp in consumer.positions:
-            model = self._models[tp]
-            behind = oracle.truth(tp).end_offset(isolation) > model.position
-            position, since = self._behind_since.get(tp, (-1, now))
-            if not behind or tp in shown or position != model.position or not polls_all_the_time:
-                self._behind_since[tp] = (model.position, now)
+        for tp, position in consumer.positions.items():
+            known, since = self._unread_since.get(tp, (-1, now))
+            if tp in shown or position != known or not polls_all_the_time:
+                self._unread_since[tp] = (position, now)
             elif now - since > self._longest_silence:
-                raise ViolationError(f"{tp} is not read from {position} on for {now - since:.1f} s, without an error")
+                self._unread_since[tp] = (position, now)
+                if oracle.truth(tp).end_offset(isolation, since) > position:
+                    raise ViolationError(
+                        f"{tp} is not read from {position} on for {now - since:.1f} s, without an error"
+                    )
 
     def check_loss(self, tp: TopicPartition, error: KafkaDirectError) -> None:
         """Check the numbers of an error about lost records, and how often it is raised."""
@@ -225,6 +227,12 @@ def check_rows(
     }
     if surplus:
         raise ViolationError(f"rows of {tp} are not in its log: {surplus}")
+
+
+def _key(request: ReceivedRequest) -> object:
+    if request.api != "Fetch":
+        return repr(request.values)
+    return tuple((each.partition, each.fetch_offset) for topic in request.values.topics for each in topic.partitions)
 
 
 def _records(truth: PartitionTruth, start: int, end: int, isolation: int) -> dict[int, bytes]:
