@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.simulation.cluster.cluster import ClusterSettings, SimulatedCluster
 from tests.simulation.cluster.events import apply_event, heal
 from tests.simulation.errors import ViolationError
-from tests.simulation.faults import CHANGES, CONNECT_FAULTS, CRASHES, PAUSES, REQUEST_FAULTS, RequestFault
+from tests.simulation.faults import (
+    CHANGES,
+    CONNECT_FAULTS,
+    CRASHES,
+    MALFORMED_RESPONSES,
+    PAUSES,
+    REQUEST_FAULTS,
+    RequestFault,
+)
 from tests.simulation.network import Network
 from tests.simulation.process import SimulatedProcess
 from tests.simulation.record_attributes import headers_of
@@ -213,7 +221,8 @@ class Environment:
                 assert event.request is not None
                 self.network.connect_faults[event.request] = fault
                 continue
-            assert event.kind in (*REQUEST_FAULTS, *CRASHES, *PAUSES, *CHANGES), event.kind
+            kinds = (*REQUEST_FAULTS, *CRASHES, *PAUSES, *CHANGES, *MALFORMED_RESPONSES)
+            assert event.kind in kinds, event.kind
             if event.request is not None:
                 self.network.request_faults[event.request] = fault
             else:

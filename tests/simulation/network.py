@@ -67,6 +67,8 @@ class Network:
         self.abandoned_requests: list[str] = []  # APIs of requests whose connection was closed before a response
         self.on_request: Callable[[ReceivedRequest], None] = _ignore  # what a scenario checks of each request
         self.on_response: Callable[[int, str, Mapping[str, Any]], Mapping[str, Any]] = _same  # may change a response
+        self.on_send: Callable[[int, int, str, bytes], None] = _ignore_all  # number, connection, API and frame
+        self.on_answer: Callable[[int, str, Mapping[str, Any], str | None], None] = _ignore_all  # to a request's number
         self.on_connect: Callable[[float], None] = _ignore  # is called with the time that a connect may take
         self.connect_count = 0
         self.peers = PeerNetwork(self)
@@ -380,6 +382,7 @@ class _Connection:
         world.request_count += 1
         api = api_of_frame(frame)
         network.sent_requests.append((self.process.name, api))
+        network.on_send(number, self.number, api, frame)
         timed_out_at = network._timed_out_at.get((self.process, self.broker.id), -1.0)
         if self._used_at < timed_out_at < world.now - _REUSE_SECONDS and self._is_answered and self._used_at:
             network.late_reuses.append(
@@ -471,6 +474,7 @@ class _Connection:
         for code in codes:
             world.record_fault(f"error {code}", request.api, self.process)
         world.trace("response", number, self.process.name, self.broker.id, request.api, kind, codes)
+        self.network.on_answer(number, request.api, values, kind)
         frame = encode_response(request, values, world.codec)
         if kind == "crash_after_request":
             world.record_fault(kind, request.api, self.process)
@@ -550,6 +554,10 @@ class _DelayedResponse:
 
 
 def _ignore(_: object) -> None:
+    """Do nothing."""
+
+
+def _ignore_all(*_: object) -> None:
     """Do nothing."""
 
 

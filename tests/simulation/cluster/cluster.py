@@ -39,6 +39,7 @@ class ClusterSettings:
     """The version and the configuration of a cluster."""
 
     topic_ids: bool = True  # otherwise Fetch up to 12 and Metadata up to 9 (Kafka before 2.8)
+    rejects_unknown_producers: bool = False  # UNKNOWN_PRODUCER_ID (Kafka before 2.4)
     leader_epochs: bool = True  # otherwise Fetch up to 8, ListOffsets up to 3, Metadata up to 6 (Kafka before 2.1)
     transaction_version: int = 2  # 2: KIP-890; 0: before it
     first_epoch: int = 0  # of transactional ids; a high one is that of an id with many transactions

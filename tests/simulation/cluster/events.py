@@ -31,7 +31,7 @@ _WITHHOLD_PAUSE = 60.0  # seconds between two moments without records; then ever
 def apply_event(cluster: SimulatedCluster, kind: str, args: Mapping[str, Any]) -> None:
     """Apply an event now; its arguments are those of the function in ``EVENT_KINDS`` or ``COORDINATOR_EVENT_KINDS``."""
     cluster.world.trace("event", kind, *(f"{name}={args[name]}" for name in sorted(args)))
-    (EVENT_KINDS.get(kind) or COORDINATOR_EVENT_KINDS[kind])(cluster, **args)
+    (EVENT_KINDS.get(kind) or PRODUCER_EVENT_KINDS.get(kind) or COORDINATOR_EVENT_KINDS[kind])(cluster, **args)
     cluster.notify()
 
 
@@ -357,6 +357,18 @@ def lose_tiered_storage(cluster: SimulatedCluster, topic: str, partition: int, s
             replica.remote_until = cluster.world.now + seconds
 
 
+def forget_producers(cluster: SimulatedCluster, topic: str, partition: int) -> None:
+    """Forget the producer ids without an open transaction, as after ``producer.id.expiration.ms``."""
+    target = cluster.partition((topic, partition))
+    if target is None:
+        return
+    cluster.state("forgotten producers", list).append((cluster.world.now, topic, partition))
+    for replica in target.replicas.values():
+        replica.producers = {
+            each: entry for each, entry in replica.producers.items() if entry.first_open_offset is not None
+        }
+
+
 def withhold_records(cluster: SimulatedCluster, topic: str, partition: int, seconds: float) -> None:
     """Return no records of a log for a moment, such as while a broker moves it to another disk."""
     target = cluster.partition((topic, partition))
@@ -453,3 +465,6 @@ EVENT_KINDS: dict[str, Callable[..., None]] = {
     "lose_tiered_storage": lose_tiered_storage,
     "withhold_records": withhold_records,
 }
+
+PRODUCER_EVENT_KINDS: dict[str, Callable[..., None]] = {"forget_producers": forget_producers}
+"""Events that only scenarios of producers draw."""

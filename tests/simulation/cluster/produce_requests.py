@@ -41,6 +41,7 @@ _INVALID_TXN_STATE = 48
 _INVALID_PRODUCER_ID_MAPPING = 49
 _CONCURRENT_TRANSACTIONS = 51
 _TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+_UNKNOWN_PRODUCER_ID = 59
 _UNSUPPORTED_COMPRESSION_TYPE = 76
 _INVALID_RECORD = 87
 
@@ -330,7 +331,9 @@ def _validate_producer(
     if current is not None and sequence > current.lowest_sequence:
         return _OUT_OF_ORDER_SEQUENCE_NUMBER
     if entry is None:
-        return 0  # nothing is known of the producer, so any number is accepted
+        # Nothing is known of the producer, so newer brokers accept any number.
+        rejects = broker.cluster.settings.rejects_unknown_producers and sequence and not header.is_transactional
+        return _UNKNOWN_PRODUCER_ID if rejects else 0
     last = entry.last_sequence if entry.epoch == header.producer_epoch else -1
     if sequence != last + 1 and not (sequence == 0 and last == _LAST_SEQUENCE):
         return _OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import logging
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from tests.simulation.cluster.stored_batch import BASE_TIMESTAMP
 from tests.simulation.errors import ViolationError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.environment import Environment
 
 TOPICS: Final = ("flights", "trains", "ships")
+PASSING_TOPIC: Final = "strikes"  # with two partitions; it may be deleted, recreated or forbidden
 LARGE_BYTES: Final = 600  # of values that no topic with a limit accepts
 QUIET_SECONDS: Final = 3.0  # within which a record or a transaction is acknowledged when no fault is left
 NO_ATTRIBUTES: Final = RecordAttributes(None, BASE_TIMESTAMP, ())
@@ -30,7 +32,26 @@ def settings(parameters: Mapping[str, Any]) -> ProducerSettings:
         delivery_timeout_ms=parameters["delivery_timeout_ms"],
         buffer_bytes=parameters.get("buffer_bytes", 32 << 20),
         codec=parameters.get("codec", "none"),
+        max_request_bytes=parameters.get("max_request_bytes", 1 << 20),
     )
+
+
+class LoggedWarnings(logging.Handler):
+    """The warnings and errors that the package logs; use it in a ``with`` statement."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def __enter__(self) -> Self:
+        logging.getLogger("pyspark_kafka_direct").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("pyspark_kafka_direct").removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
 
 
 def topic_configs(parameters: Mapping[str, Any]) -> dict[str, str]:

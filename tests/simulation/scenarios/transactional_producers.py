@@ -16,10 +16,12 @@ from tests.simulation.scenarios.producer_checks import (
     NO_ATTRIBUTES,
     QUIET_SECONDS,
     TOPICS,
+    LoggedWarnings,
     check_attributes,
     settings,
     visible_records,
 )
+from tests.simulation.scenarios.producer_traffic import ProducerTraffic
 from tests.simulation.scenarios.several_topics import all_places, partition_at, partition_counts
 
 from pyspark_kafka_direct.client.consumer_group import CommittedOffset, ConsumerGroup
@@ -76,8 +78,16 @@ class TransactionalRun:
         self._processes: list[SimulatedProcess] = []
         self._initializations: list[tuple[float, int, tuple[int, int]]] = []  # times, producers, ids and epochs
         self._initializing: set[int] = set()  # producers
+        self._traffic = ProducerTraffic(environment)
 
     def run(self) -> None:
+        with LoggedWarnings() as log:
+            self._run_all()
+        allowed = ("still retrying",) if self._environment.plan.events else ()
+        if needless := [each for each in log.messages if not each.startswith(allowed)]:
+            raise ViolationError(f"the package logs a warning: {needless[0]}")
+
+    def _run_all(self) -> None:
         environment, world = self._environment, self._environment.world
         transactions = self._parameters["transaction_list"][: self._parameters["transactions"]]
         last = (all_places(self._counts), True, -1.0)
@@ -90,6 +100,7 @@ class TransactionalRun:
         environment.heal()
         world.run_for(100.0 + self._parameters["transaction_timeout_ms"] / 1000)  # open transactions end
         self._check()
+        self._traffic.check()
 
     def _start(self, steps: Iterator[tuple[int, Any]], delay: float) -> None:
         """Start a producer that writes the transactions that are left."""
@@ -198,6 +209,7 @@ class TransactionalRun:
     ) -> None:
         world = self._environment.world
         try:
+            acknowledged_since = len(self._traffic.batches)
             rows: dict[TopicPartition, list[bytes]] = {}
             for value, partition in transaction.rows:
                 rows.setdefault(partition, []).append(value)
@@ -210,6 +222,9 @@ class TransactionalRun:
                 committed = CommittedOffset(transaction.offset, f"of {transaction.offset}", transaction.offset)
                 producer.send_offsets_to_transaction(group, {tp: committed for _, tp in transaction.rows})
             transaction.written = producer.flush()
+            if producer._producer is not None and (size := producer._producer.unacknowledged_bytes):
+                raise ViolationError(f"{size} bytes are unacknowledged after a flush")
+            self._check_bytes(transaction, acknowledged_since)
             process.sleep(pause)
             transaction.end_began_at = world.now
             if commits:
@@ -231,6 +246,15 @@ class TransactionalRun:
                 with contextlib.suppress(KafkaDirectError):
                     producer.abort()
             raise
+
+    def _check_bytes(self, transaction: _Transaction, first: int) -> None:
+        """Check the reported bytes, unless a batch of the transaction was sent more than once."""
+        sent = [each for each in self._traffic.batches[first:] if each.partition in transaction.written]
+        if self._producer_count == 1 and all(each.code == 0 and not each.fault for each in sent):
+            for tp, written in transaction.written.items():
+                size = sum(len(each.data) for each in sent if each.partition == tp)
+                if written.bytes != size:
+                    raise ViolationError(f"{written.bytes} bytes are reported for {tp}, but {size} were written")
 
     def _encoded(self, values: Sequence[bytes], partition: TopicPartition) -> EncodedBatch:
         attributes = [attributes_of(value) if self._parameters["attributes"] else NO_ATTRIBUTES for value in values]
