@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.environment import Environment
 
 _WINDOW: Final = 1.0  # seconds in which a request is repeated only a few times, because the pauses grow
-_MOST_IN_WINDOW: Final[Mapping[str, int]] = {"Produce": 11, "InitProducerId": 25, "Metadata": 60, "connect": 60}
+_MOST_IN_WINDOW: Final[Mapping[str, int]] = {"Produce": 11, "InitProducerId": 60, "Metadata": 60, "connect": 60}
 OPEN_OUTCOMES: Final = frozenset((-1, 6, 7, 20, 56))  # error codes after which records may have been written
 _UNREAD_RESPONSES: Final = ("lose_response", "stall_response", "truncate_response", "garble_response")
 

@@ -154,7 +154,7 @@ class TransactionalRun:
                 break
             except KafkaDirectError as error:
                 may_have_ended = producer.may_have_timed_out or self._may_be_superseded
-                if "INVALID_TXN_STATE" in str(error) and not may_have_ended:
+                if "INVALID_TXN_STATE" in str(error) and not (may_have_ended or self._has_elected_since(started_at)):
                     raise ViolationError(f"a transaction is not the one that the coordinator has: {error}") from error
                 last_failures += pause < 0 and not self._has_other_initialized(number, started_at)
                 if last_failures > most_failures:
@@ -175,6 +175,11 @@ class TransactionalRun:
     def _may_be_superseded(self) -> bool:
         """Whether another producer, or a late request of this one, may have acquired the transactional id."""
         return self._producer_count > 1 or any(each.kind in _REORDERING for each in self._environment.plan.events)
+
+    def _has_elected_since(self, since: float) -> bool:
+        """Return whether a leader was elected, which lacks the verification of a request that it handles."""
+        began = since - self._environment.started_at
+        return any(line[1] == "elected" and line[0] >= began for line in self._environment.world.trace_lines)
 
     def _has_other_initialized(self, number: int, since: float) -> bool:
         """Return whether another producer has ended this one's transaction, or may have."""
