@@ -123,7 +123,8 @@ class ProducerTraffic:
 
     def _limit(self, kind: str, key: Any) -> None:
         """Note a violation if the same was done too often within a second: it has to pause."""
-        if kind not in _MOST_IN_WINDOW:
+        may_repeat = self._parameters.get("missing") or self._parameters.get("passing")  # for each such record
+        if kind not in _MOST_IN_WINDOW or (kind == "Metadata" and may_repeat):
             return
         times, now = self._recent[key], self._world.now
         times.append(now)

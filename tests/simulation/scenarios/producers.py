@@ -257,7 +257,9 @@ def _draw_mild_faults(rng: random.Random, parameters: dict[str, Any], counts: Ma
                 events.append(Event(name, at=at, args={**args, "seconds": 0.6} if "seconds" in args else args))
             case "throttle":
                 events.append(Event("throttle", args={**aim, "ms": rng.choice((50, 1_000))}))
-    if any(event.at is not None for event in events):  # a leader that has responded too early may lose the records
+    # A leader that has responded too early may lose the records, or not have written them.
+    changes = any(event.at is not None or "change" in event.args for event in events)
+    if changes or parameters["max_message_bytes"] is not None:
         events = [event for event in events if "is_handled" not in event.args]
     return tuple(events)
 
