@@ -40,6 +40,7 @@ MODULES: Final = (
     "planted_writers",
     "planted_readers",
     "planted_moments",
+    "planted_producers",
 )
 """Modules of this package with a tuple ``BUGS``."""
 _FIRST_SEED = 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.simulation.cluster import produce_requests
 from tests.simulation.cluster.cluster import ClusterSettings, SimulatedCluster
+from tests.simulation.cluster.events import apply_event
 from tests.simulation.cluster.produced_batches import read_batch_headers
 from tests.simulation.cluster.replies import Delayed
 from tests.simulation.cluster.transactions import TransactionCoordinator
@@ -265,3 +266,15 @@ def _as_received(version: int, values: dict[str, Any]) -> Any:
     from tests.simulation import wire
 
     return wire.decode_request(messages.encode(messages.PRODUCE, version, 1, b"client", values)).values
+
+
+@pytest.mark.parametrize("rejects", [False, True])
+def test_old_brokers_reject_later_batches_of_a_producer_that_they_have_forgotten(rejects: bool) -> None:
+    world = World(1)
+    cluster, partition = cluster_of(world, brokers=1, rejects_unknown_producers=rejects)
+    produce(world, cluster, 1, producer_batch(producer_id=7, epoch=0, sequence=0, attributes=0))
+    apply_event(cluster, "forget_producers", {"topic": "topic", "partition": 0})
+    found, _ = produce(world, cluster, 1, producer_batch(producer_id=7, epoch=0, sequence=1, attributes=0))
+    assert found.error_code == (59 if rejects else 0)
+    found, _ = produce(world, cluster, 1, producer_batch(producer_id=7, epoch=1, sequence=0, attributes=0))
+    assert found.error_code == 0
