@@ -271,7 +271,7 @@ def _as_received(version: int, values: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("rejects", [False, True])
 def test_old_brokers_reject_later_batches_of_a_producer_that_they_have_forgotten(rejects: bool) -> None:
     world = World(1)
-    cluster, partition = cluster_of(world, brokers=1, rejects_unknown_producers=rejects)
+    cluster, _ = cluster_of(world, brokers=1, rejects_unknown_producers=rejects)
     produce(world, cluster, 1, producer_batch(producer_id=7, epoch=0, sequence=0, attributes=0))
     apply_event(cluster, "forget_producers", {"topic": "topic", "partition": 0})
     found, _ = produce(world, cluster, 1, producer_batch(producer_id=7, epoch=0, sequence=1, attributes=0))

@@ -22,7 +22,7 @@ from tests.simulation.scenarios.producer_checks import (
     settings,
     visible_records,
 )
-from tests.simulation.scenarios.producer_traffic import ProducerTraffic
+from tests.simulation.scenarios.producer_traffic import ProducerTraffic, writers_of
 from tests.simulation.scenarios.several_topics import all_places, partition_at, partition_counts
 
 from pyspark_kafka_direct.client.producer_ids import request_producer_id
@@ -130,6 +130,10 @@ class IdempotentRun:
         environment.world.run_for(100.0)  # late requests arrive
         environment.check_threads([self._process])
         self._check()
+        ids = writers_of(self._traffic.batches)
+        most_ids = 1 + (self._parameters.get("next_epoch", 0) > 0)
+        if len(ids) > most_ids and not self._parameters.get("reopened"):
+            raise ViolationError(f"the producer ids {sorted(ids)} are used, although one is enough")
         is_replaced = self._parameters.get("reopened") or any(send.error is not None for send in self._sends)
         self._traffic.check(obeys_quotas=not is_replaced)
 
@@ -139,7 +143,8 @@ class IdempotentRun:
             deadline = self._client.deadline()
             self._client.refresh_brokers(deadline=deadline)
             producer = request_producer_id(self._client, deadline)
-            sequence = PartitionSequence(producer, self._parameters["next_sequence"])
+            aged = producer._replace(epoch=self._parameters.get("next_epoch", producer.epoch))
+            sequence = PartitionSequence(aged, self._parameters["next_sequence"])
             partitions = [partition_at(self._counts, place) for place in all_places(self._counts)]
             state = IdempotentProducerState(producer, dict.fromkeys(partitions, sequence))
             self._client.pool.idle_producers.release((self._client.settings, self._client.cluster_id), state)

@@ -33,13 +33,14 @@ from tests.simulation.scenarios.transactional_producers import TransactionalRun
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tests.simulation.history import Size
     from tests.simulation.scheduler import World
 
 
 NAME = "producers"
+_LAST_EPOCH = 32_767
 SHRINKABLE = {
     "sends": 1,
     "transactions": 1,
@@ -105,6 +106,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "flushes": [number for number in range(sends) if rng.random() < flush_share],
         "buffer_bytes": rng.choice((3_000, 32 << 20, 32 << 20)),  # of a few records, or of all
         "next_sequence": rng.choice((0, 0, (1 << 31) - rng.randint(1, 20))) if mode == "idempotent" else 0,
+        "next_epoch": rng.choice((0, 0, _LAST_EPOCH - 1, _LAST_EPOCH)),  # with a drawn sequence number
         "transactions": transactions,
         "transaction_list": [
             [
@@ -176,6 +178,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
         events, seconds = _draw_metadata_errors(rng, parameters), 20.0
     elif mode == "idempotent" and rng.random() < 0.3:
         events, seconds = _draw_mild_faults(rng, parameters, counts), 10.0 * scale
+    elif mode == "transactional" and rng.random() < 0.3:
+        events, seconds = _draw_mild_transaction_faults(rng, parameters, own_apis), 10.0 * scale
     elif mode == "idempotent" and not long and rng.random() < 0.15:
         events, seconds = _draw_replacement(rng, parameters), 40.0
     elif mode == "idempotent" and rng.random() < 0.2:
@@ -261,6 +265,27 @@ def _draw_mild_faults(rng: random.Random, parameters: dict[str, Any], counts: Ma
     changes = any(event.at is not None or "change" in event.args for event in events)
     if changes or parameters["max_message_bytes"] is not None:
         events = [event for event in events if "is_handled" not in event.args]
+    return tuple(events)
+
+
+def _draw_mild_transaction_faults(
+    rng: random.Random, parameters: dict[str, Any], apis: Sequence[str]
+) -> tuple[Event, ...]:
+    """Draw no faults, or a few short ones, which no transaction may notice but by a delay."""
+    parameters |= {
+        "mild": True,
+        "large_transactions": [],
+        "request_timeout_ms": 1_000,
+        "api_timeout_ms": 60_000,
+        "delivery_timeout_ms": 120_000,
+        "transaction_timeout_ms": 60_000,
+    }
+    events = []
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        aim = {"api": rng.choice(tuple(apis)), "occurrence": rng.randrange(5), "repeats": rng.choice((1, 1, 2))}
+        kind = rng.choice(("error", "lose_request", "lose_response", "truncate_response", "throttle"))
+        own = {"error": {"draw": rng.randrange(1_000)}, "truncate_response": {"fraction": 0.5}, "throttle": {"ms": 50}}
+        events.append(Event(kind, args={**aim, **own.get(kind, {})}))
     return tuple(events)
 
 

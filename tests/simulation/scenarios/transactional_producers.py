@@ -153,6 +153,8 @@ class TransactionalRun:
                     raise ViolationError(f"a producer is fenced, although there is no other: {error}") from error
                 break
             except KafkaDirectError as error:
+                if self._parameters.get("mild"):
+                    raise ViolationError(f"a transaction fails though faults are short: {error!r}") from error
                 may_have_ended = producer.may_have_timed_out or self._may_be_superseded
                 if "INVALID_TXN_STATE" in str(error) and not (may_have_ended or self._has_elected_since(started_at)):
                     raise ViolationError(f"a transaction is not the one that the coordinator has: {error}") from error
