@@ -86,7 +86,7 @@ class ExactlyOnceCommitter:
         cluster.topics([self.sink_state_topic] if self.topic is None else [self.sink_state_topic, self.topic])
         location = self._staging_location(task_messages[0])  # the same for all tasks
         timeout = self.produce.delivery_timeout_ms / 1000
-        batches = StagedBatches([task.staged for task in task_messages], location, timeout)
+        batches = StagedBatches([task.staged for task in task_messages], location, timeout, cluster.pool.system)
         batches.start_reading()  # before the transaction begins, which delays readers of committed records
         store = SinkStateStore(cluster, self.sink_state_topic)
         result = commit_batch(

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark_kafka_direct.client.system import SYSTEM
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.producer.staged_frames import StagedFile, StagedInline, decode_frames, frame_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pyspark_kafka_direct.client.system import System
     from pyspark_kafka_direct.producer.staged_frames import StagedOutput
     from pyspark_kafka_direct.producer.staging_location import ReadAhead, StagingFileWriter, StagingLocation
     from pyspark_kafka_direct.records import EncodedBatch
@@ -78,7 +80,9 @@ class StagedBatches:
         staged: Sequence[StagedOutput],
         location: StagingLocation | None,
         timeout: float = 120.0,  # seconds for each range of a file
+        system: System = SYSTEM,
     ) -> None:
+        self._system = system
         self._staged = staged
         self._location = location
         self._timeout = timeout
@@ -98,7 +102,7 @@ class StagedBatches:
         """Read the first ranges of files, which the next iteration returns."""
         files = [output for output in self._staged if isinstance(output, StagedFile)]
         if files and self._location is not None:
-            self._read_ahead = self._location.read_ahead(files, self._timeout)
+            self._read_ahead = self._location.read_ahead(files, self._timeout, self._system)
 
     def __iter__(self) -> Iterator[tuple[str, EncodedBatch]]:
         """Yield topics and record batches; raise if any is missing, incomplete or damaged."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -21,6 +24,7 @@ from tests.simulation.faults import CRASHES, PAUSES
 from tests.simulation.history import Event, Plan
 from tests.simulation.oracle import READ_COMMITTED
 from tests.simulation.record_attributes import attributes_of
+from tests.simulation.scenarios import sink_checks
 from tests.simulation.scenarios.several_topics import draw_place, draw_topics, partition_counts
 from tests.simulation.scenarios.sink_commits import (
     SECONDS,
@@ -31,6 +35,8 @@ from tests.simulation.scenarios.sink_commits import (
     draw_rejected_retry,
 )
 from tests.simulation.scenarios.sink_stand_in import TARGETS, SinkQuery
+from tests.simulation.scenarios.sink_troubles import check_trouble, draw_trouble
+from tests.simulation.scenarios.sink_writes import draw_kinds
 
 from pyspark_kafka_direct.offsets import TopicPartition
 
@@ -38,9 +44,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
-    from tests.simulation.cluster.stored_batch import Headers
     from tests.simulation.history import Size
     from tests.simulation.process import SimulatedProcess
+    from tests.simulation.scenarios.sink_checks import LogLine
     from tests.simulation.scenarios.sink_stand_in import SinkRow
     from tests.simulation.scheduler import World
 
@@ -109,7 +115,12 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "delivery_timeout_ms": rng.choice((15_000, 120_000)),
         "transaction_timeout_ms": rng.choice((20_000, 60_000, 300_000)),
         "batch_bytes": rng.choice((120, 524_288)),
+        **draw_kinds(rng, batches),
+        **_draw_rows(rng, batches),
     }
+    if cluster["cluster"]["transaction_version"] == 0 and rng.random() < 0.2:  # before Kafka 3.6
+        versions = cluster["cluster"].get("newest_versions", {})
+        cluster["cluster"]["newest_versions"] = {**versions, "AddPartitionsToTxn": 3}
     apis = [each for each in _APIS if each != "AddPartitionsToTxn" or cluster["cluster"]["transaction_version"] < 2]
     events = draw_events(
         rng, {**targets, STATE_TOPIC: 1}, seconds=seconds, requests=requests, long=long, kinds=SAFE_EVENTS, apis=apis
@@ -133,11 +144,38 @@ def draw(rng: random.Random, size: Size) -> Plan:
     elif share < 0.1:
         seconds = SECONDS
         events = draw_open_transaction(rng, parameters)
+    elif share < 0.3:
+        events, seconds = draw_trouble(rng, parameters)
     return Plan(NAME, parameters, events, quiet_after=seconds)
+
+
+def _draw_rows(rng: random.Random, batches: int) -> dict[str, Any]:
+    """Draw how tasks get and stage their rows, and where the sink state topic has many records of others."""
+    has_slow_rows = rng.random() < 0.3
+    return {
+        "arrow_rows": rng.choice((1, 2)) if has_slow_rows else 10_000,
+        "row_seconds": rng.choice((0.0, 0.3)),
+        "metadata_max_age_ms": rng.choice((200, 300_000)) if has_slow_rows else 300_000,
+        "buffer_bytes": 300 if rng.random() < 0.2 else 1 << 25,
+        "files": {"threshold": rng.choice((0, 150, 600)), "is_set": rng.random() < 0.5}
+        if rng.random() < 0.15
+        else None,
+        "busy_topic": [batch for batch in range(batches) if rng.random() < 0.04],
+    }
 
 
 def run(world: World, plan: Plan) -> None:
     environment = Environment(world, plan)
+    with ExitStack() as stack:
+        lines = stack.enter_context(sink_checks.package_log(environment))
+        folder = None
+        if plan.parameters.get("files") is not None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="simulated-sink-"))
+        _run(environment, lines, folder)
+
+
+def _run(environment: Environment, lines: Sequence[LogLine], folder: str | None) -> None:
+    world, plan = environment.world, environment.plan
     parameters = plan.parameters
     cluster = environment.cluster
     for topic, partitions in partition_counts(TARGETS, parameters).items():
@@ -145,9 +183,16 @@ def run(world: World, plan: Plan) -> None:
     if parameters["state_exists"]:
         cluster.create_topic(STATE_TOPIC, 1, configs=_STATE_CONFIGS)
     queries = [
-        SinkQuery(environment, name, {**parameters, "prefix": "p-a" if parameters["shares_prefix"] else f"p-{name}"})
-        for name in ("a", "b", "c")[: parameters["queries"]]
+        SinkQuery(
+            environment,
+            name,
+            {**parameters, "prefix": "p-a" if parameters["shares_prefix"] else f"p-{name}"},
+            number,
+            folder,
+        )
+        for number, name in enumerate(("a", "b", "c")[: parameters["queries"]])
     ]
+    _misconfigure(environment, queries[0])
     for query in queries:
         query.start_driver()
         for seconds in parameters["extra_drivers"]:
@@ -159,18 +204,43 @@ def run(world: World, plan: Plan) -> None:
     world.run([task for query in queries for task in query.tasks])  # of drivers that were replaced, too
     environment.raise_errors()
     if parameters.get("restores_checkpoint"):
-        world.run([query.start_restored() for query in queries if query.rejection is None and query.batches])
+        world.run([query.start_restored() for query in queries if query.may_be_restored])
         environment.raise_errors()
     world.run_for(20.0)
     _check_rows(environment, queries)
     check_denied_commits(environment, {ticket for query in queries for ticket in query.denied})
     _check_nothing_hangs(environment)
+    sink_checks.check_states(environment, queries)
+    sink_checks.check_log(environment, queries, lines)
+    sink_checks.check_pauses(environment, lines)
+    if "trouble" in parameters and len(queries) == 1:
+        check_trouble(environment, queries[0], lines)
+    if parameters.get("trouble") == "none":
+        sink_checks.check_faultless(environment, queries, lines)
     drivers = (driver.process for query in queries for driver in query.drivers)
     processes = chain(drivers, *(query.executors for query in queries))
     environment.check_released([process for process in processes if not process.dead])
+    sink_checks.check_files(environment, queries)
     for query in queries:
         if query.notes:
             raise ViolationError(query.notes[0])
+
+
+def _misconfigure(environment: Environment, query: SinkQuery) -> None:
+    """Configure the cluster wrongly, until the user corrects it after the first failure."""
+    cluster = environment.cluster
+    if query.misconfigured == "policy":
+        configs = cluster.topics[STATE_TOPIC].configs
+        configs["cleanup.policy"] = "delete"
+        query.mend = lambda: configs.update(_STATE_CONFIGS)
+    elif query.misconfigured == "timeout":
+        settings, limit = cluster.settings, environment.plan.parameters["transaction_timeout_ms"] - 1
+        cluster.settings = replace(settings, broker_configs={"transaction.max.timeout.ms": str(limit)})
+
+        def raise_limit() -> None:
+            cluster.settings = settings
+
+        query.mend = raise_limit
 
 
 def _replace_paused(queries: Sequence[SinkQuery], process: SimulatedProcess) -> None:
@@ -200,12 +270,14 @@ def _check_rows(environment: Environment, queries: Sequence[SinkQuery]) -> None:
             if is_committed and 0 in counts:
                 raise ViolationError(f"rows of a committed batch are lost: batch {batch} of {query.name}")
             if is_committed:
-                _check_attributes(environment, rows, query.stamp(batch))
+                _check_attributes(environment, query, batch)
             if (report := query.reports.get(batch)) is not None:
                 _check_report(f"batch {batch} of {query.name}", rows, report, visible)
     for tp in values:
         for query in queries:
             expected = [row.value for batch in range(len(query.batches)) for row in query.rows(batch)]
+            if not query.is_repeated:
+                continue  # a run that was paused may write its job behind the next ones
             ranks = [expected.index(value) for value in values[tp] if value in expected]
             if ranks != sorted(ranks):
                 raise ViolationError(f"the rows of {query.name} in {tp} are in another order: {values[tp]}")
@@ -214,13 +286,19 @@ def _check_rows(environment: Environment, queries: Sequence[SinkQuery]) -> None:
             raise ViolationError(f"{tp} has rows that no task wrote: {sorted(map(str, unknown))}")
 
 
-def _check_attributes(environment: Environment, rows: Sequence[SinkRow], stamp: Headers) -> None:
-    """Check that rows have their keys, timestamps and headers; ``stamp`` has those that were added to all rows."""
-    for value, partition in rows:
+def _check_attributes(environment: Environment, query: SinkQuery, batch: int) -> None:
+    """Check that the rows of a batch have their keys, timestamps and headers, and those that name their task."""
+    stamp = query.stamp(batch)
+    for value, partition in query.rows(batch):
         found, expected = environment.oracle.attributes[*partition, value], attributes_of(value)
+        if query.parameters["stamp"]:
+            *headers, task, attempt = found.headers
+            found = found._replace(headers=tuple(headers))
+            names, numbers = zip(task, attempt, strict=True)
+            if names != (b"spark.partition.id", b"spark.attempt") or (value, *numbers) not in query.attempts:
+                raise ViolationError(f"the row {value!r} names a task attempt that has not written it: {task, attempt}")
         expected = expected._replace(headers=(*expected.headers, *stamp))
-        # The last two headers of a stamp are those of the task.
-        if found._replace(headers=found.headers[: -2 if stamp else None]) != expected:
+        if found != expected:
             raise ViolationError(f"the row {value!r} in {partition} has {found}, not {expected}")
 
 

@@ -1,0 +1,139 @@
+"""Troubles of the exactly-once sink that are drawn alone, so that a history justifies each failure and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.simulation.cluster.transactions import TransactionCoordinator, TransactionState
+from tests.simulation.drawing import MAX_REPEATS
+from tests.simulation.errors import ViolationError
+from tests.simulation.history import Event
+from tests.simulation.scenarios.sink_commits import SECONDS, STATE_TOPIC
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+    from tests.simulation.environment import Environment
+    from tests.simulation.scenarios.sink_checks import LogLine
+    from tests.simulation.scenarios.sink_stand_in import SinkQuery
+
+# With which a leader rejects records that another transaction may write: the writer tries again.
+_ABORTABLE: Final = (120, 45, 59, 48, -1)
+_FENCED: Final = (47, 90)
+# With which no other transaction writes them; the error that they become.
+_FINAL: Final = {87: "InvalidRecordError", 29: "AuthorizationError"}
+_ABORT_ERRORS: Final = (48, 53)  # with which a coordinator rejects EndTxn for good
+
+TROUBLES: Final = ("failed", "failed", "slow", "slow", "lost_state", "misconfigured", "none", "none", "none")
+
+
+def draw_trouble(rng: random.Random, parameters: dict[str, Any]) -> tuple[tuple[Event, ...], float]:
+    """Draw the events of one trouble, and for how long they happen; change the parameters accordingly."""
+    parameters |= {"queries": 1, "shares_prefix": False, "pauses": [], "extra_drivers": [], "speculated": []}
+    trouble = parameters["trouble"] = rng.choice(TROUBLES)
+    first = parameters["batches"][0] or [0]
+    parameters["batches"] = [first, *parameters["batches"][1:]]
+    parameters["restart_seconds"] = 0.5
+    parameters["cluster"]["metadata_lag"] = min(0.02, parameters["cluster"]["metadata_lag"])
+    match trouble:
+        case "failed":
+            return _draw_failed(rng, parameters), SECONDS
+        case "slow":
+            return _draw_slow(rng, parameters)
+        case "lost_state":
+            parameters |= {"lost_state": 1, "skipped": []}
+            parameters |= {"batches": [first, [0], [0]], "batch_count": rng.choice((2, 3))}
+            parameters["kinds"] = [rng.choice(("stream", "foreach"))]
+        case "misconfigured":
+            choices = ("policy", "timeout", "rows") if parameters["names_topics"] else ("policy", "timeout")
+            parameters |= {"misconfigured": rng.choice(choices), "state_exists": True, "skipped": []}
+    if trouble == "none" and rng.random() < 0.3:
+        parameters["queries"] = 2
+        if rng.random() < 0.5:  # jobs may share it with each other and with a query
+            parameters |= {"shares_prefix": True, "kinds": [rng.choice(("stream", "foreach", "job")), "job"]}
+    return (), 1.0
+
+
+def _draw_failed(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:
+    """Draw a transaction whose records a leader rejects, and which perhaps cannot be aborted."""
+    code = rng.choice((*_ABORTABLE, *_FENCED, *_FINAL))
+    parameters |= {"code": code, "cannot_abort": code not in _FENCED and rng.random() < 0.5}
+    parameters |= {"transaction_timeout_ms": 60_000, "kinds": [rng.choice(("stream", "foreach", "job"))]}
+    repeats = rng.choice((1, 1, 2)) if code in _ABORTABLE else 1
+    # Request 0 is that of the ticket.
+    events = [Event("error", args={"api": "Produce", "occurrence": 1, "repeats": repeats, "code": code})]
+    if parameters["cannot_abort"]:
+        rejected = {"api": "EndTxn", "occurrence": 0, "repeats": 1, "code": rng.choice(_ABORT_ERRORS)}
+        events.append(Event("error", args=rejected))
+    return tuple(events)
+
+
+def _draw_slow(rng: random.Random, parameters: dict[str, Any]) -> tuple[tuple[Event, ...], float]:
+    """Draw a transaction that lasts longer than half of its timeout, or than the timeout."""
+    case = parameters["slow"] = rng.choice(("warned", "expired", "aborted"))
+    parameters |= {
+        "kinds": [rng.choice(("stream", "foreach", "job"))],
+        "transaction_timeout_ms": 20_000,
+        "request_timeout_ms": 30_000,
+        "api_timeout_ms": 60_000,
+        "delivery_timeout_ms": 120_000,
+        "batches": [[0, 1, 0, 2, 1, 0], *parameters["batches"][1:]],
+    }
+    parameters["buffer_bytes"] = 1 << 25
+    if case == "aborted":
+        args = {"api": "EndTxn", "occurrence": 0, "repeats": MAX_REPEATS}
+        return (Event("lose_request", args=args),), 45.0
+    if case == "warned":
+        parameters |= {"buffer_bytes": 150, "batch_bytes": 120}
+    seconds = 12.0 if case == "warned" else 21.0
+    args = {"api": "Produce", "occurrence": 1, "repeats": 1, "seconds": seconds}
+    return (Event("delay_response", args=args),), SECONDS
+
+
+def is_open(environment: Environment, transactional_id: str) -> bool:
+    """Return whether a transaction is open, which nobody ends."""
+    metadata = TransactionCoordinator.of(environment.cluster).transaction(transactional_id)
+    return metadata is not None and metadata.state is TransactionState.ONGOING
+
+
+def check_trouble(environment: Environment, query: SinkQuery, lines: Sequence[LogLine]) -> None:
+    """Check that a trouble has the failures and warnings that it justifies, and no others."""
+    parameters = environment.plan.parameters
+    events = environment.plan.events
+    expected: list[str] = []  # the classes of failures
+    phrase = ""
+    match parameters["trouble"]:
+        case "failed" if events and any(event.args["api"] == "Produce" for event in events):
+            expected = [_FINAL[parameters["code"]]] if parameters["code"] in _FINAL else []
+            if query.open_after_failure and not parameters["cannot_abort"]:
+                raise ViolationError(f"a failed transaction is not aborted: {query.failures}")
+        case "slow" if events:
+            # With transaction.version 2, the coordinator does not say that it has aborted a transaction: another one
+            # writes the batch.
+            is_reported = parameters["slow"] == "expired" or parameters["cluster"]["transaction_version"] < 2
+            expected = ["BrokerTimeoutError"] if parameters["slow"] != "warned" and is_reported else []
+            phrase = "Nothing was committed. Raise kafka.transaction.timeout.ms" if expected else ""
+            old = [line for line in lines if "has been open for" in line.text]
+            if parameters["slow"] == "warned" and len(old) != 1:
+                raise ViolationError(f"a transaction that lasts for half of its timeout is warned of {len(old)} times")
+            _check_sent_bytes(query)
+        case "lost_state":
+            expected, phrase = ["TransactionStateError"] * 2, "set resetTransactionState to"
+        case "misconfigured":
+            expected = ["TransactionStateError" if parameters["misconfigured"] == "policy" else "OptionError"]
+            phrase = {
+                "policy": "cleanup.policy=delete",
+                "timeout": "kafka.transaction.timeout.ms is",
+                "rows": STATE_TOPIC,
+            }[parameters["misconfigured"]]
+    found = [type(error).__name__ for error in query.failures]
+    if found != expected or any(phrase not in str(error) for error in query.failures):
+        raise ViolationError(f"the history justifies failures of {expected} ({phrase}), not {query.failures}")
+
+
+def _check_sent_bytes(query: SinkQuery) -> None:
+    for error in query.failures:
+        text = str(error)
+        if query.staged_bytes and f"has sent {query.staged_bytes[0]} bytes" not in text:
+            raise ViolationError(f"the transaction has sent {query.staged_bytes[0]} bytes: {text}")
