@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
@@ -79,6 +80,7 @@ _APIS = (
 )
 _STATE_CONFIGS = {"cleanup.policy": "compact"}
 _STEPS = ("plan", "tasks", "commit", "commit log")
+_TOPIC_AUTHORIZATION_FAILED = 29
 _LIVENESS_SECONDS = 2_000.0  # after the faults have stopped
 
 
@@ -134,6 +136,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     events += tuple(draw_spread_faults(rng, apis, count=count, occurrences=occurrences))
     events += _draw_process_events(rng, apis, requests, long)
     parameters["restores_checkpoint"] = rng.random() < 0.3  # after all batches, by one with another last batch
+    parameters["restored_age"] = rng.choice((0, 0, 1))  # of this batch, in batches
     share = 1.0 if long else rng.random()
     if share < 0.03:
         seconds = SECONDS
@@ -233,6 +236,9 @@ def _misconfigure(environment: Environment, query: SinkQuery) -> None:
         configs = cluster.topics[STATE_TOPIC].configs
         configs["cleanup.policy"] = "delete"
         query.mend = lambda: configs.update(_STATE_CONFIGS)
+    elif query.misconfigured == "denied":
+        cluster.unauthorized[STATE_TOPIC] = (math.inf, _TOPIC_AUTHORIZATION_FAILED)
+        query.mend = cluster.unauthorized.clear
     elif query.misconfigured == "timeout":
         settings, limit = cluster.settings, environment.plan.parameters["transaction_timeout_ms"] - 1
         cluster.settings = replace(settings, broker_configs={"transaction.max.timeout.ms": str(limit)})

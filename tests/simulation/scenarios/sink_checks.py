@@ -37,7 +37,7 @@ _COORDINATOR_APIS: Final = ("FindCoordinator", "InitProducerId", "AddPartitionsT
 _WINDOW, _MOST_IN_WINDOW = 0.05, 14
 # Requests of one write, at most, if nothing fails. The markers of the transaction before take some tries.
 _BOUNDS: Final = {
-    "Metadata": 7,
+    "Metadata": 12,
     "FindCoordinator": 1,
     "InitProducerId": 10,
     "EndTxn": 10,
@@ -188,6 +188,7 @@ def check_files(environment: Environment, queries: Sequence[SinkQuery]) -> None:
 
 def check_faultless(environment: Environment, queries: Sequence[SinkQuery], lines: Sequence[LogLine]) -> None:
     """Check that a history without faults has no failure, no warning, and no request or wait in vain."""
+    topics = environment.plan.parameters["topics"]
     for query in queries:
         if query.rejection is None and (query.failures or len(query.drivers) > 1):
             raise ViolationError(f"a run of {query.name} fails without a reason: {query.failures}")
@@ -200,8 +201,12 @@ def check_faultless(environment: Environment, queries: Sequence[SinkQuery], line
         process = query.drivers[0].process.name
         counts = Counter(api for name, api in environment.network.sent_requests if name == process)
         for api, bound in _BOUNDS.items():
-            most = bound + (environment.plan.parameters["topics"] if api == "Metadata" else 0)
+            most = bound + (topics if api == "Metadata" else 0)
             if counts[api] > most * len(query.writes):
                 raise ViolationError(f"{len(query.writes)} writes of {query.name} send {counts[api]} requests of {api}")
+        executors = {process.name for process in query.executors}
+        found = [api for name, api in environment.network.sent_requests if name in executors].count("Metadata")
+        if found > (topics + 2) * query.attempt_count and environment.plan.parameters["metadata_max_age_ms"] > 1000:
+            raise ViolationError(f"{query.attempt_count} tasks of {query.name} send {found} requests of Metadata")
         if query.write_seconds and max(query.write_seconds) > _WRITE_SECONDS:
             raise ViolationError(f"a write of {query.name} takes {max(query.write_seconds):.1f} s without a fault")

@@ -21,7 +21,7 @@ from tests.simulation.scenarios.sink_writes import Checkpoint, SinkWrite, kind_o
 from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
 from pyspark_kafka_direct.datasource.staging_folder import prepare_staging
 from pyspark_kafka_direct.datasource.write_task import StagingConfig, StagingWriteTask
-from pyspark_kafka_direct.errors import KafkaDirectError, OptionError, TransactionStateError
+from pyspark_kafka_direct.errors import AuthorizationError, KafkaDirectError, OptionError, TransactionStateError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.payloads.write_rows import HEADERS
@@ -99,6 +99,7 @@ class SinkQuery:
         self.notes: list[str] = []  # violations that matter less than lost and duplicated rows
         self.executors: list[SimulatedProcess] = []
         self.attempts: set[tuple[bytes, bytes, bytes]] = set()  # rows with the task and the attempt that wrote them
+        self.attempt_count = 0
         self.writes: dict[int, SinkWrite] = {}  # by the offset of their tickets
         self.failures: list[KafkaDirectError] = []  # that ended runs
         self.reset_tokens: list[str] = []  # that the user has set, the newest one last
@@ -169,9 +170,17 @@ class SinkQuery:
             cluster.create_topic(STATE_TOPIC, 1, configs=configs)
 
     @property
+    def restored_batch(self) -> int:
+        """The last batch of a checkpoint that was restored; it may be older than the last one that was written."""
+        last = len(self.batches) - 1
+        return max(0, last - int(self.parameters.get("restored_age", 0)))
+
+    @property
     def may_be_restored(self) -> bool:
-        """Whether a write of the last batch has left a state, by which another one of this batch is recognized."""
-        return self.rejection is None and self.is_repeated and not self.is_skipped(len(self.batches) - 1)
+        """Whether a write of this or a later batch has left a state, by which another one of it is recognized."""
+        batches = range(self.restored_batch, len(self.batches))
+        is_written = any(not self.is_skipped(batch) for batch in batches) and not self.is_skipped(self.restored_batch)
+        return self.rejection is None and self.is_repeated and is_written
 
     @property
     def misconfigured(self) -> str | None:
@@ -317,7 +326,7 @@ class SinkDriver:
     def run_restored(self) -> None:
         """Run the last batch again, which has other content and must be rejected; a job of the same name is skipped."""
         query = self.query
-        batch = len(query.batches) - 1
+        batch = query.restored_batch
         try:
             with query.environment.world.operation():
                 report = self._write_batch(batch)
@@ -381,8 +390,14 @@ class SinkDriver:
         is_first = self.number not in committing
         committing.add(self.number)
         fencing = FencingCheck(query.environment, self.process, write.query, self.ticket)
+        batch_id = batch if query.kind == "stream" else None
+        reported: list[StagedCommitMessage | None] = [*messages]
+        if query.misconfigured == "messages":
+            reported[-1] = None
+        elif query.misconfigured == "batch":
+            batch_id = batch + 1
         try:
-            report = self._committer.commit(messages, batch if query.kind == "stream" else None, pool)
+            report = self._committer.commit(reported, batch_id, pool)
         except KafkaDirectError as error:
             if is_certain(error):
                 query.denied.add(self.ticket)
@@ -414,7 +429,7 @@ class SinkDriver:
         rows = self.query.rows(batch)
         if self.query.misconfigured == "rows":
             rows = [*rows, SinkRow(b"a row for the state", TopicPartition(STATE_TOPIC, 0))]
-        elif self.query.misconfigured is not None:
+        elif self.query.misconfigured in ("policy", "timeout", "denied"):
             self.query.notes.append(f"tasks run although the {self.query.misconfigured} is wrong")
         parallelism = self.query.parameters["parallelism"]
         count = parallelism[self.number % len(parallelism)]
@@ -440,7 +455,9 @@ class SinkDriver:
     def _check_failure(self, batch: int, error: KafkaDirectError) -> None:
         query = self.query
         token = _TOKEN.search(str(error))
-        if query.misconfigured is not None and isinstance(error, TransactionStateError | OptionError):
+        if query.misconfigured is not None and isinstance(
+            error, TransactionStateError | OptionError | AuthorizationError
+        ):
             query.is_mended = True
             query.mend()
         elif query.expects_rejection(batch) and token is not None:
@@ -489,6 +506,7 @@ class _TaskSet:
         self._attempts += 1
         self._running += 1
         executor = self._driver.query.executor((self._index + attempt) % 2)
+        self._driver.query.attempt_count += 1
         numbers = b"%d" % self._index, b"%d" % attempt
         self._driver.query.attempts.update((row.value, *numbers) for row in self._rows)
         name = f"task {self._write.batch}.{self._index}.{attempt}"

@@ -25,7 +25,28 @@ _FENCED: Final = (47, 90)
 _FINAL: Final = {87: "InvalidRecordError", 29: "AuthorizationError"}
 _ABORT_ERRORS: Final = (48, 53)  # with which a coordinator rejects EndTxn for good
 
-TROUBLES: Final = ("failed", "failed", "slow", "slow", "lost_state", "misconfigured", "none", "none", "none")
+# What is wrong until the user corrects it, and the error that each run has until then.
+_CONFIGURATION_ERRORS: Final = {
+    "policy": ("TransactionStateError", "cleanup.policy=delete"),
+    "timeout": ("OptionError", "kafka.transaction.timeout.ms is"),
+    "denied": ("AuthorizationError", "Grant the principal"),
+    "rows": ("OptionError", STATE_TOPIC),
+    "messages": ("TransactionStateError", "tasks have reported staged rows"),
+    "batch": ("TransactionStateError", "but its tasks belong to batch"),
+}
+
+TROUBLES: Final = (
+    "failed",
+    "failed",
+    "slow",
+    "slow",
+    "lost_state",
+    "misconfigured",
+    "misconfigured",
+    "none",
+    "none",
+    "none",
+)
 
 
 def draw_trouble(rng: random.Random, parameters: dict[str, Any]) -> tuple[tuple[Event, ...], float]:
@@ -46,7 +67,8 @@ def draw_trouble(rng: random.Random, parameters: dict[str, Any]) -> tuple[tuple[
             parameters |= {"batches": [first, [0], [0]], "batch_count": rng.choice((2, 3))}
             parameters["kinds"] = [rng.choice(("stream", "foreach"))]
         case "misconfigured":
-            choices = ("policy", "timeout", "rows") if parameters["names_topics"] else ("policy", "timeout")
+            choices = ["policy", "timeout", "denied", "messages"]
+            choices += ["rows"] * parameters["names_topics"] + ["batch"] * (parameters["kinds"][0] == "stream")
             parameters |= {"misconfigured": rng.choice(choices), "state_exists": True, "skipped": []}
     if trouble == "none" and rng.random() < 0.3:
         parameters["queries"] = 2
@@ -121,12 +143,8 @@ def check_trouble(environment: Environment, query: SinkQuery, lines: Sequence[Lo
         case "lost_state":
             expected, phrase = ["TransactionStateError"] * 2, "set resetTransactionState to"
         case "misconfigured":
-            expected = ["TransactionStateError" if parameters["misconfigured"] == "policy" else "OptionError"]
-            phrase = {
-                "policy": "cleanup.policy=delete",
-                "timeout": "kafka.transaction.timeout.ms is",
-                "rows": STATE_TOPIC,
-            }[parameters["misconfigured"]]
+            error, phrase = _CONFIGURATION_ERRORS[parameters["misconfigured"]]
+            expected = [error]
     found = [type(error).__name__ for error in query.failures]
     if found != expected or any(phrase not in str(error) for error in query.failures):
         raise ViolationError(f"the history justifies failures of {expected} ({phrase}), not {query.failures}")
