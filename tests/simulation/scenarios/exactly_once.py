@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from tests.simulation.scenarios.sink_checks import LogLine
     from tests.simulation.scenarios.sink_stand_in import SinkRow
     from tests.simulation.scheduler import World
+    from tests.simulation.wire import ReceivedRequest
 
     from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
 
@@ -147,7 +148,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     elif share < 0.1:
         seconds = SECONDS
         events = draw_open_transaction(rng, parameters)
-    elif share < 0.3:
+    elif share < 0.4:
         events, seconds = draw_trouble(rng, parameters)
     return Plan(NAME, parameters, events, quiet_after=seconds)
 
@@ -200,6 +201,8 @@ def _run(environment: Environment, lines: Sequence[LogLine], folder: str | None)
         query.start_driver()
         for seconds in parameters["extra_drivers"]:
             world.at(environment.started_at + seconds, query.start_driver)
+    requests: list[ReceivedRequest] = []
+    environment.network.on_request = requests.append
     environment.network.on_pause = partial(_replace_paused, queries)
     supervisor = environment.process("supervisor")
     watch = supervisor.spawn("watch", lambda: _wait_until_done(environment, supervisor, queries))
@@ -214,6 +217,7 @@ def _run(environment: Environment, lines: Sequence[LogLine], folder: str | None)
     check_denied_commits(environment, {ticket for query in queries for ticket in query.denied})
     _check_nothing_hangs(environment)
     sink_checks.check_states(environment, queries)
+    sink_checks.check_requests(environment, requests)
     sink_checks.check_log(environment, queries, lines)
     sink_checks.check_pauses(environment, lines)
     if "trouble" in parameters and len(queries) == 1:
@@ -236,6 +240,10 @@ def _misconfigure(environment: Environment, query: SinkQuery) -> None:
         configs = cluster.topics[STATE_TOPIC].configs
         configs["cleanup.policy"] = "delete"
         query.mend = lambda: configs.update(_STATE_CONFIGS)
+    elif query.misconfigured == "record":  # of another program
+        key = f"{query.parameters['prefix']}.sink".encode()
+        cluster.append((STATE_TOPIC, 0), [b"not a state"], keys=[key])
+        query.mend = lambda: cluster.append((STATE_TOPIC, 0), [None], keys=[key])
     elif query.misconfigured == "denied":
         cluster.unauthorized[STATE_TOPIC] = (math.inf, _TOPIC_AUTHORIZATION_FAILED)
         query.mend = cluster.unauthorized.clear

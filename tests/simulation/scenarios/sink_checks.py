@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.simulation.environment import Environment
     from tests.simulation.scenarios.sink_stand_in import SinkQuery
     from tests.simulation.scheduler import World
+    from tests.simulation.wire import ReceivedRequest
 
 _OPEN: Final = re.compile(r"has been open for ([\d.]+) s of the ([\d.]+) s .* has sent (\d+) bytes")
 _WARNED: Final = 0.5  # of the timeout of a transaction
@@ -128,6 +129,25 @@ def check_pauses(environment: Environment, lines: Sequence[LogLine]) -> None:
         for first, last in zip(times, times[_MOST_IN_WINDOW:], strict=False):
             if last - first < _WINDOW:
                 raise ViolationError(f"{process} repeats {api} without a pause, {_MOST_IN_WINDOW} times")
+
+
+def check_requests(environment: Environment, requests: Sequence[ReceivedRequest]) -> None:
+    """Check that no ticket takes a producer id, and how the sink state topic is created."""
+    brokers = len(environment.cluster.brokers)
+    is_faultless = not environment.plan.events
+    for request in requests:
+        values = request.values
+        if request.api == "InitProducerId" and values.transactional_id is None:
+            raise ViolationError("a producer id is requested that no transaction needs")
+        if request.api == "CreateTopics":
+            (topic,) = values.topics
+            configs = {each.name: each.value for each in topic.configs}
+            if topic.name != STATE_TOPIC or topic.num_partitions != 1 or configs["cleanup.policy"] != "compact":
+                raise ViolationError(f"another topic is created than that of the sink states: {topic}")
+            if is_faultless and topic.replication_factor != min(3, brokers):
+                raise ViolationError(f"{brokers} brokers get {topic.replication_factor} replicas of the sink states")
+            if (topic.replication_factor == 3) != (configs.get("min.insync.replicas") == "2"):
+                raise ViolationError(f"{topic.replication_factor} replicas of the sink states have {configs}")
 
 
 class _State(NamedTuple):

@@ -122,5 +122,5 @@ def _visible_states(environment: Environment) -> list[_State]:
     now, partition = environment.world.now, (STATE_TOPIC, 0)
     end = environment.oracle.truth(partition).end_offset(READ_COMMITTED, now)
     values = [value for _, value in environment.oracle.records(partition, 0, end, READ_COMMITTED, at=now)]
-    fields = [json.loads(value) for value in values if value]
+    fields = [json.loads(value) for value in values if value and value.startswith(b"{")]
     return [_State(each["query"], each["ticket"][1]) for each in fields]

@@ -21,7 +21,7 @@ from tests.simulation.scenarios.sink_writes import Checkpoint, SinkWrite, kind_o
 from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter
 from pyspark_kafka_direct.datasource.staging_folder import prepare_staging
 from pyspark_kafka_direct.datasource.write_task import StagingConfig, StagingWriteTask
-from pyspark_kafka_direct.errors import AuthorizationError, KafkaDirectError, OptionError, TransactionStateError
+from pyspark_kafka_direct.errors import KafkaDirectError, TransactionStateError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.settings import ProducerSettings
 from pyspark_kafka_direct.payloads.write_rows import HEADERS
@@ -429,6 +429,8 @@ class SinkDriver:
         rows = self.query.rows(batch)
         if self.query.misconfigured == "rows":
             rows = [*rows, SinkRow(b"a row for the state", TopicPartition(STATE_TOPIC, 0))]
+        elif self.query.misconfigured == "topic":
+            rows = [*rows, SinkRow(b"a row for no topic", TopicPartition("absent", 0))]
         elif self.query.misconfigured in ("policy", "timeout", "denied"):
             self.query.notes.append(f"tasks run although the {self.query.misconfigured} is wrong")
         parallelism = self.query.parameters["parallelism"]
@@ -455,9 +457,10 @@ class SinkDriver:
     def _check_failure(self, batch: int, error: KafkaDirectError) -> None:
         query = self.query
         token = _TOKEN.search(str(error))
-        if query.misconfigured is not None and isinstance(
-            error, TransactionStateError | OptionError | AuthorizationError
-        ):
+        if query.misconfigured is not None:
+            has_fenced = (self.process.name, "InitProducerId") in query.environment.network.sent_requests
+            if has_fenced and query.misconfigured != "rows":
+                query.notes.append(f"writers are fenced although the {query.misconfigured} is wrong")
             query.is_mended = True
             query.mend()
         elif query.expects_rejection(batch) and token is not None:

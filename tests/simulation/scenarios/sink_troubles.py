@@ -10,6 +10,8 @@ from tests.simulation.errors import ViolationError
 from tests.simulation.history import Event
 from tests.simulation.scenarios.sink_commits import SECONDS, STATE_TOPIC
 
+from pyspark_kafka_direct.errors import OutcomeUnknownError
+
 if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
@@ -31,28 +33,19 @@ _CONFIGURATION_ERRORS: Final = {
     "timeout": ("OptionError", "kafka.transaction.timeout.ms is"),
     "denied": ("AuthorizationError", "Grant the principal"),
     "rows": ("OptionError", STATE_TOPIC),
+    "topic": ("TopicNotFoundError", "writing does not create topics"),
+    "record": ("TransactionStateError", "The sink state record of the last batch cannot be read"),
     "messages": ("TransactionStateError", "tasks have reported staged rows"),
     "batch": ("TransactionStateError", "but its tasks belong to batch"),
 }
 
-TROUBLES: Final = (
-    "failed",
-    "failed",
-    "slow",
-    "slow",
-    "lost_state",
-    "misconfigured",
-    "misconfigured",
-    "none",
-    "none",
-    "none",
-)
+_TROUBLES: Final = {"failed": 3, "slow": 2, "unknown": 1, "lost_state": 2, "misconfigured": 5, "none": 4}
 
 
 def draw_trouble(rng: random.Random, parameters: dict[str, Any]) -> tuple[tuple[Event, ...], float]:
     """Draw the events of one trouble, and for how long they happen; change the parameters accordingly."""
     parameters |= {"queries": 1, "shares_prefix": False, "pauses": [], "extra_drivers": [], "speculated": []}
-    trouble = parameters["trouble"] = rng.choice(TROUBLES)
+    trouble = parameters["trouble"] = rng.choices(list(_TROUBLES), list(_TROUBLES.values()))[0]
     first = parameters["batches"][0] or [0]
     parameters["batches"] = [first, *parameters["batches"][1:]]
     parameters["restart_seconds"] = 0.5
@@ -62,14 +55,20 @@ def draw_trouble(rng: random.Random, parameters: dict[str, Any]) -> tuple[tuple[
             return _draw_failed(rng, parameters), SECONDS
         case "slow":
             return _draw_slow(rng, parameters)
+        case "unknown":
+            return _draw_unknown(parameters), 45.0
         case "lost_state":
             parameters |= {"lost_state": 1, "skipped": []}
             parameters |= {"batches": [first, [0], [0]], "batch_count": rng.choice((2, 3))}
             parameters["kinds"] = [rng.choice(("stream", "foreach"))]
         case "misconfigured":
             choices = ["policy", "timeout", "denied", "messages"]
-            choices += ["rows"] * parameters["names_topics"] + ["batch"] * (parameters["kinds"][0] == "stream")
+            choices += ["rows", "topic"] * parameters["names_topics"]
+            choices += ["batch"] * (parameters["kinds"][0] == "stream")
+            choices += ["record"] * (parameters["kinds"][0] in ("stream", "foreach"))
             parameters |= {"misconfigured": rng.choice(choices), "state_exists": True, "skipped": []}
+            if rng.random() < 0.4:
+                parameters |= _draw_files(rng)
     if trouble == "none" and rng.random() < 0.3:
         parameters["queries"] = 2
         if rng.random() < 0.5:  # jobs may share it with each other and with a query
@@ -77,11 +76,33 @@ def draw_trouble(rng: random.Random, parameters: dict[str, Any]) -> tuple[tuple[
     return (), 1.0
 
 
+def _draw_files(rng: random.Random) -> dict[str, Any]:
+    """Draw that each task stages its rows in a file, one after the other."""
+    files = {"threshold": 0, "is_set": rng.random() < 0.5}
+    return {"files": files, "parallelism": [2], "arrow_rows": 1, "row_seconds": 0.0, "batch_bytes": 120}
+
+
+def _draw_unknown(parameters: dict[str, Any]) -> tuple[Event, ...]:
+    """Draw a commit that is applied without a response, after which the sink state cannot be read for a while."""
+    parameters |= {"kinds": ["stream"], "request_timeout_ms": 2_000, "api_timeout_ms": 10_000, "busy_topic": []}
+    lost = {"api": "EndTxn", "occurrence": 0, "repeats": 1}
+    rejected = {"api": "EndTxn", "occurrence": 1, "repeats": MAX_REPEATS, "code": 51}
+    # The first three read the sink state before and after the earlier writers are fenced.
+    unread = {"api": "ListOffsets", "occurrence": 3, "repeats": MAX_REPEATS}
+    return (
+        Event("lose_response", args=lost),
+        Event("error", args=rejected),
+        Event("lose_request", args=unread),
+    )
+
+
 def _draw_failed(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:
     """Draw a transaction whose records a leader rejects, and which perhaps cannot be aborted."""
     code = rng.choice((*_ABORTABLE, *_FENCED, *_FINAL))
     parameters |= {"code": code, "cannot_abort": code not in _FENCED and rng.random() < 0.5}
     parameters |= {"transaction_timeout_ms": 60_000, "kinds": [rng.choice(("stream", "foreach", "job"))]}
+    if rng.random() < 0.4:
+        parameters |= {**_draw_files(rng), "batches": [[0, 1, 0], *parameters["batches"][1:]]}
     repeats = rng.choice((1, 1, 2)) if code in _ABORTABLE else 1
     # Request 0 is that of the ticket.
     events = [Event("error", args={"api": "Produce", "occurrence": 1, "repeats": repeats, "code": code})]
@@ -140,6 +161,13 @@ def check_trouble(environment: Environment, query: SinkQuery, lines: Sequence[Lo
             if parameters["slow"] == "warned" and len(old) != 1:
                 raise ViolationError(f"a transaction that lasts for half of its timeout is warned of {len(old)} times")
             _check_sent_bytes(query)
+        case "unknown" if len(events) == 3:
+            first = query.failures[0]
+            if not isinstance(first, OutcomeUnknownError) or "may have been committed" not in str(first):
+                raise ViolationError(f"nobody knows whether the batch is committed, but its error is {first!r}")
+            return
+        case "unknown":
+            return
         case "lost_state":
             expected, phrase = ["TransactionStateError"] * 2, "set resetTransactionState to"
         case "misconfigured":
