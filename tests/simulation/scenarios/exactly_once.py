@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tests.simulation.history import Size
     from tests.simulation.process import SimulatedProcess
     from tests.simulation.scenarios.sink_checks import LogLine
-    from tests.simulation.scenarios.sink_stand_in import SinkRow
+    from tests.simulation.scenarios.sink_tasks import SinkRow
     from tests.simulation.scheduler import World
     from tests.simulation.wire import ReceivedRequest
 

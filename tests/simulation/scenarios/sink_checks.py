@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.simulation.wire import ReceivedRequest
 
 _OPEN: Final = re.compile(r"has been open for ([\d.]+) s of the ([\d.]+) s .* has sent (\d+) bytes")
+_OLD_BROKER: Final = "is older than Kafka 3.6"
 _WARNED: Final = 0.5  # of the timeout of a transaction
 _EXPIRED: Final = 0.9
 _ROUNDING: Final = 0.05  # of the seconds in a message
@@ -91,9 +92,13 @@ def package_log(environment: Environment) -> Iterator[list[LogLine]]:
 def check_log(environment: Environment, queries: Sequence[SinkQuery], lines: Sequence[LogLine]) -> None:
     """Check that each message has a reason, and appears once for it."""
     warnings = [line for line in lines if line.level >= logging.WARNING]
-    once = Counter(line.text for line in warnings if line.logger.endswith(".options"))
+    once = Counter(line.text for line in warnings if line.logger.endswith(".options") or _OLD_BROKER in line.text)
     if repeated := [text for text, count in once.items() if count > 1]:
         raise ViolationError(f"a warning is logged again: {repeated[0]}")
+    versions = environment.plan.parameters["cluster"].get("newest_versions", {})
+    is_old, is_named = versions.get("AddPartitionsToTxn") == 3, any(_OLD_BROKER in text for text in once)
+    if is_named != is_old and (is_named or any(query.commit_log for query in queries)):
+        raise ViolationError(f"the brokers are {'' if is_old else 'not '}older than Kafka 3.6, but the log is {lines}")
     warned_at: dict[str, int] = {}  # by process: the number of requests that were sent before the last warning
     sent = environment.network.sent_requests
     for line in warnings:
@@ -134,11 +139,16 @@ def check_pauses(environment: Environment, lines: Sequence[LogLine]) -> None:
 def check_requests(environment: Environment, requests: Sequence[ReceivedRequest]) -> None:
     """Check that no ticket takes a producer id, and how the sink state topic is created."""
     brokers = len(environment.cluster.brokers)
+    timeout_ms = environment.plan.parameters["transaction_timeout_ms"]
     is_faultless = not environment.plan.events
     for request in requests:
         values = request.values
         if request.api == "InitProducerId" and values.transactional_id is None:
             raise ViolationError("a producer id is requested that no transaction needs")
+        if request.api == "InitProducerId" and values.transaction_timeout_ms != timeout_ms:
+            raise ViolationError(f"a transaction may last {values.transaction_timeout_ms} ms, not {timeout_ms} ms")
+        if request.api == "Produce" and values.acks != -1:
+            raise ViolationError(f"records are written with acks={values.acks}")
         if request.api == "CreateTopics":
             (topic,) = values.topics
             configs = {each.name: each.value for each in topic.configs}

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from concurrent.futures import Future
-from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-import pyarrow as pa
 from tests.simulation.errors import ViolationError
-from tests.simulation.record_attributes import attributes_of
 from tests.simulation.scenarios.several_topics import partition_at, partition_counts
 from tests.simulation.scenarios.sink_commits import STATE_TOPIC, FencingCheck, is_calm, is_certain
+from tests.simulation.scenarios.sink_tasks import SinkRow, TaskSet, damage_file, staged_sizes
 from tests.simulation.scenarios.sink_troubles import is_open
 from tests.simulation.scenarios.sink_writes import Checkpoint, SinkWrite, kind_of, uuid_of
 
@@ -24,9 +21,7 @@ from pyspark_kafka_direct.datasource.write_task import StagingConfig, StagingWri
 from pyspark_kafka_direct.errors import KafkaDirectError, TransactionStateError
 from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.settings import ProducerSettings
-from pyspark_kafka_direct.payloads.write_rows import HEADERS
 from pyspark_kafka_direct.payloads.write_schema import WriteSchema
-from pyspark_kafka_direct.producer.staged_frames import StagedInline, decode_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,11 +46,6 @@ _WRONG_TOKEN: Final = "0123456789abcdef"
 
 class ConcurrentRunError(Exception):
     """Another run has written the batch's entry of the commit log, so Spark ends this one."""
-
-
-class SinkRow(NamedTuple):
-    value: bytes
-    partition: TopicPartition
 
 
 class SinkQuery:
@@ -105,7 +95,7 @@ class SinkQuery:
         self.reset_tokens: list[str] = []  # that the user has set, the newest one last
         self.is_mended = False  # the user has corrected what was configured wrongly
         self.open_after_failure = False  # a commit has failed, and its transaction was open then
-        self.mend: Callable[[], None] = _nothing_to_mend
+        self.mend: Callable[[], object] = _nothing_to_mend
         self.staged_bytes: list[int] = []  # of the record batches of each write
         self.write_seconds: list[float] = []  # of writes that succeeded
         self._state_was_lost = False
@@ -385,11 +375,14 @@ class SinkDriver:
         self._pause(batch, "tasks")
         messages = self._run_tasks(batch, task, write)
         self._pause(batch, "commit")
-        query.staged_bytes.append(sum(map(_size_of_batches, messages)))
+        staged_bytes = staged_sizes(messages)
+        query.staged_bytes.append(sum(staged_bytes.values()))
         committing = query.committing.setdefault(batch, set())
         is_first = self.number not in committing
         committing.add(self.number)
         fencing = FencingCheck(query.environment, self.process, write.query, self.ticket)
+        if query.misconfigured == "file":
+            damage_file(messages, batch + self.number)
         batch_id = batch if query.kind == "stream" else None
         reported: list[StagedCommitMessage | None] = [*messages]
         if query.misconfigured == "messages":
@@ -414,6 +407,8 @@ class SinkDriver:
         query.write_seconds.append(query.environment.world.now - started_at)
         if report is not None:
             query.reports[batch] = report
+            if staged_bytes != {tp: each.bytes for tp, each in report.items()}:
+                query.notes.append(f"batch {batch} has {staged_bytes} bytes, but the report is {report}")
         elif is_first and committing == {self.number}:
             raise ViolationError(f"batch {batch} was not committed before, but the commit reports that it was")
         return report
@@ -436,7 +431,7 @@ class SinkDriver:
         parallelism = self.query.parameters["parallelism"]
         count = parallelism[self.number % len(parallelism)]
         size = -(-len(rows) // count) or 1
-        tasks = [_TaskSet(self, write, index, rows[index * size : (index + 1) * size], task) for index in range(count)]
+        tasks = [TaskSet(self, write, index, rows[index * size : (index + 1) * size], task) for index in range(count)]
         for task_set in tasks:
             task_set.start_attempt()
             if batch in self.query.parameters["speculated"]:
@@ -459,7 +454,7 @@ class SinkDriver:
         token = _TOKEN.search(str(error))
         if query.misconfigured is not None:
             has_fenced = (self.process.name, "InitProducerId") in query.environment.network.sent_requests
-            if has_fenced and query.misconfigured != "rows":
+            if has_fenced and query.misconfigured not in ("rows", "file"):
                 query.notes.append(f"writers are fenced although the {query.misconfigured} is wrong")
             query.is_mended = True
             query.mend()
@@ -488,95 +483,5 @@ class SinkDriver:
             query.notes.append(f"batch {batch} fails though no fault is left: {error!r}")
 
 
-class _TaskSet:
-    """The attempts of one task; the first that succeeds counts."""
-
-    def __init__(
-        self, driver: SinkDriver, write: SinkWrite, index: int, rows: Sequence[SinkRow], task: StagingWriteTask
-    ) -> None:
-        self._driver = driver
-        self._write = write
-        self._index = index
-        self._rows = rows
-        self._task = task
-        self._attempts = 0
-        self._running = 0
-        self._last_error: KafkaDirectError | None = None
-        self._result: Future[StagedCommitMessage] = Future()
-
-    def start_attempt(self) -> None:
-        attempt = self._attempts
-        self._attempts += 1
-        self._running += 1
-        executor = self._driver.query.executor((self._index + attempt) % 2)
-        self._driver.query.attempt_count += 1
-        numbers = b"%d" % self._index, b"%d" % attempt
-        self._driver.query.attempts.update((row.value, *numbers) for row in self._rows)
-        name = f"task {self._write.batch}.{self._index}.{attempt}"
-        executor.spawn(name, partial(self._run_attempt, executor, attempt))
-
-    def result(self, process: SimulatedProcess) -> StagedCommitMessage:
-        process.wait_for_future(self._result, None)
-        return self._result.result(0)
-
-    def _run_attempt(self, executor: SimulatedProcess, attempt: int) -> None:
-        driver = self._driver
-        context = self._write.context(
-            driver.run_id, partition=self._index, attempt=attempt, has_checkpoint=self._task.has_checkpoint
-        )
-        try:
-            with driver.query.environment.world.operation():
-                message = self._task.write(
-                    self._arrow_batches(executor), context, driver.query.environment.pool(executor)
-                )
-            if not self._result.done():
-                self._result.set_result(message)
-        except KafkaDirectError as error:
-            self._last_error = error
-        finally:  # also if the executor dies
-            self._running -= 1
-            self._attempt_ended()
-
-    def _arrow_batches(self, executor: SimulatedProcess) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as Spark does, which may take a while for each batch of rows."""
-        parameters = self._driver.query.parameters
-        size = parameters.get("arrow_rows", 10_000)
-        for first in range(0, max(1, len(self._rows)), size):
-            if first:
-                executor.sleep(parameters["row_seconds"])
-            yield _arrow_rows(self._rows[first : first + size])
-
-    def _attempt_ended(self) -> None:
-        if self._result.done() or self._running or self._driver.process.dead:
-            return
-        if self._attempts < _TASK_ATTEMPTS:
-            self._driver.query.environment.world.after(0.1, self.start_attempt)
-        else:
-            error = self._last_error or KafkaDirectError("all executors of a task were lost")
-            self._result.set_exception(error)
-
-
 def _nothing_to_mend() -> None:
     """Do nothing: the rows of the next run are right."""
-
-
-def _size_of_batches(message: StagedCommitMessage) -> int:
-    """Return the bytes of the record batches that a message has; 0 if they are in a file."""
-    staged = message.staged
-    if not isinstance(staged, StagedInline):
-        return 0
-    return sum(len(batch.data) for _, batch in decode_frames([staged.data], staged.size, "a message"))
-
-
-def _arrow_rows(rows: Sequence[SinkRow]) -> pa.RecordBatch:
-    attributes = [attributes_of(row.value) for row in rows]
-    headers = [[{"key": key.decode(), "value": value} for key, value in each.headers] or None for each in attributes]
-    columns = {
-        "value": pa.array([row.value for row in rows], pa.binary()),
-        "partition": pa.array([row.partition.partition for row in rows], pa.int32()),
-        "key": pa.array([each.key for each in attributes], pa.binary()),
-        "headers": pa.array(headers, HEADERS),
-        "timestamp": pa.array([1000 * each.timestamp for each in attributes], pa.timestamp("us")),
-        "topic": pa.array([row.partition.topic for row in rows], pa.string()),
-    }
-    return pa.RecordBatch.from_pydict(columns)

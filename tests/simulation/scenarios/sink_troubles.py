@@ -35,6 +35,7 @@ _CONFIGURATION_ERRORS: Final = {
     "rows": ("OptionError", STATE_TOPIC),
     "topic": ("TopicNotFoundError", "writing does not create topics"),
     "record": ("TransactionStateError", "The sink state record of the last batch cannot be read"),
+    "file": ("CorruptRecordError", "taged record"),
     "messages": ("TransactionStateError", "tasks have reported staged rows"),
     "batch": ("TransactionStateError", "but its tasks belong to batch"),
 }
@@ -56,18 +57,20 @@ def draw_trouble(rng: random.Random, parameters: dict[str, Any]) -> tuple[tuple[
         case "slow":
             return _draw_slow(rng, parameters)
         case "unknown":
+            if rng.random() < 0.4:
+                parameters |= _draw_files(rng)
             return _draw_unknown(parameters), 45.0
         case "lost_state":
             parameters |= {"lost_state": 1, "skipped": []}
             parameters |= {"batches": [first, [0], [0]], "batch_count": rng.choice((2, 3))}
             parameters["kinds"] = [rng.choice(("stream", "foreach"))]
         case "misconfigured":
-            choices = ["policy", "timeout", "denied", "messages"]
+            choices = ["policy", "timeout", "denied", "messages", "file"]
             choices += ["rows", "topic"] * parameters["names_topics"]
             choices += ["batch"] * (parameters["kinds"][0] == "stream")
             choices += ["record"] * (parameters["kinds"][0] in ("stream", "foreach"))
             parameters |= {"misconfigured": rng.choice(choices), "state_exists": True, "skipped": []}
-            if rng.random() < 0.4:
+            if parameters["misconfigured"] == "file" or rng.random() < 0.4:
                 parameters |= _draw_files(rng)
     if trouble == "none" and rng.random() < 0.3:
         parameters["queries"] = 2
@@ -146,11 +149,11 @@ def check_trouble(environment: Environment, query: SinkQuery, lines: Sequence[Lo
     events = environment.plan.events
     expected: list[str] = []  # the classes of failures
     phrase = ""
+    if query.open_after_failure and not any(event.args.get("api") == "EndTxn" for event in events):
+        raise ViolationError(f"a failed transaction is not aborted: {query.failures}")
     match parameters["trouble"]:
-        case "failed" if events and any(event.args["api"] == "Produce" for event in events):
+        case "failed" if events and any(event.args.get("api") == "Produce" for event in events):
             expected = [_FINAL[parameters["code"]]] if parameters["code"] in _FINAL else []
-            if query.open_after_failure and not parameters["cannot_abort"]:
-                raise ViolationError(f"a failed transaction is not aborted: {query.failures}")
         case "slow" if events:
             # With transaction.version 2, the coordinator does not say that it has aborted a transaction: another one
             # writes the batch.
