@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ REBOOTSTRAP_REQUIRED = 129
 
 _NO_ID = UUID(int=0)
 _UNKNOWN_OPERATIONS = -(2**31)
+CONFIGS_OF: Final = "configs of "
+"""With the name of a topic, or without one for brokers: the key of those that may not describe their configuration."""
 _TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
 _TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5  # sources
@@ -267,14 +269,16 @@ def _describe_resource(broker: SimulatedBroker, resource: Any) -> dict[str, Any]
     error = 0
     configs: list[dict[str, Any]] = []
     if resource.resource_type == _TOPIC_RESOURCE:
-        error = broker.cluster.authorization_error(resource.resource_name)
+        cluster, name = broker.cluster, resource.resource_name
+        error = cluster.authorization_error(name) or cluster.authorization_error(CONFIGS_OF + name)
         topic = broker.image.topics.get(resource.resource_name)
         if not error and topic is None:
             error = UNKNOWN_TOPIC_OR_PARTITION
         elif not error and topic is not None:
             configs = _configs(topic.topic.configs, resource.configuration_keys)
     elif resource.resource_type == _BROKER_RESOURCE:
-        configs = _configs(broker.cluster.settings.broker_configs, resource.configuration_keys, {})
+        error = broker.cluster.authorization_error(CONFIGS_OF)
+        configs = [] if error else _configs(broker.cluster.settings.broker_configs, resource.configuration_keys, {})
     return {
         "error_code": error,
         "error_message": f"error {error}" if error else None,

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.cluster.coordinator_events import draw_coordinator_event
+from tests.simulation.cluster.read_requests import CONFIGS_OF
 from tests.simulation.cluster.transactions import TransactionCoordinator
 from tests.simulation.drawing import (
     READ_APIS,
@@ -82,6 +83,7 @@ _APIS = (
 _STATE_CONFIGS = {"cleanup.policy": "compact"}
 _STEPS = ("plan", "tasks", "commit", "commit log")
 _TOPIC_AUTHORIZATION_FAILED = 29
+_CLUSTER_AUTHORIZATION_FAILED = 31
 _LIVENESS_SECONDS = 2_000.0  # after the faults have stopped
 
 
@@ -164,6 +166,7 @@ def _draw_rows(rng: random.Random, batches: int) -> dict[str, Any]:
         "files": {"threshold": rng.choice((0, 150, 600)), "is_set": rng.random() < 0.5}
         if rng.random() < 0.15
         else None,
+        "hidden_configs": rng.choice(("", STATE_TOPIC)) if rng.random() < 0.08 else None,
         "busy_topic": [batch for batch in range(batches) if rng.random() < 0.04],
     }
 
@@ -236,6 +239,10 @@ def _run(environment: Environment, lines: Sequence[LogLine], folder: str | None)
 def _misconfigure(environment: Environment, query: SinkQuery) -> None:
     """Configure the cluster wrongly, until the user corrects it after the first failure."""
     cluster = environment.cluster
+    hidden = environment.plan.parameters.get("hidden_configs")
+    if hidden is not None and query.misconfigured not in ("policy", "timeout"):  # which may be unknown
+        code = _TOPIC_AUTHORIZATION_FAILED if hidden else _CLUSTER_AUTHORIZATION_FAILED
+        cluster.unauthorized[CONFIGS_OF + hidden] = (math.inf, code)
     if query.misconfigured == "policy":
         configs = cluster.topics[STATE_TOPIC].configs
         configs["cleanup.policy"] = "delete"
@@ -246,7 +253,7 @@ def _misconfigure(environment: Environment, query: SinkQuery) -> None:
         query.mend = lambda: cluster.append((STATE_TOPIC, 0), [None], keys=[key])
     elif query.misconfigured == "denied":
         cluster.unauthorized[STATE_TOPIC] = (math.inf, _TOPIC_AUTHORIZATION_FAILED)
-        query.mend = cluster.unauthorized.clear
+        query.mend = lambda: cluster.unauthorized.pop(STATE_TOPIC, None)
     elif query.misconfigured == "timeout":
         settings, limit = cluster.settings, environment.plan.parameters["transaction_timeout_ms"] - 1
         cluster.settings = replace(settings, broker_configs={"transaction.max.timeout.ms": str(limit)})
