@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.simulation.planting import Patch, PlantedBug
+from tests.simulation.planting import Patch, PlantedBug, does_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -338,6 +338,69 @@ def _rejections_are_certain() -> Sequence[Patch]:
     return [Patch(tries, "after_response", after)]
 
 
+def _abort_replaces_the_error() -> Sequence[Patch]:
+    from contextlib import nullcontext
+
+    from pyspark_kafka_direct.producer import exactly_once
+
+    return [Patch(exactly_once, "contextlib", lambda _: SimpleNamespace(suppress=lambda *_: nullcontext()))]
+
+
+def _warned_again() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.exactly_once import _TransactionTimer
+
+    def check(original: Any) -> Any:
+        def changed(self: Any) -> None:
+            original(self)
+            self._has_warned = False
+
+        return changed
+
+    return [Patch(_TransactionTimer, "check", check)]
+
+
+def _no_pause_after_fencing() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer import exactly_once
+
+    return [Patch(exactly_once, "_MIN_FENCED_PAUSE", lambda _: 0.0)]
+
+
+def _jobs_share_an_id() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.exactly_once import ExactlyOnceOptions
+
+    return [Patch(ExactlyOnceOptions, "transactional_id", lambda _: lambda self, _: self.query_transactional_id)]
+
+
+def _unnamed_jobs_leave_states() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.exactly_once import _BatchCommitter
+
+    return [Patch(_BatchCommitter, "_new_value", lambda _: lambda self: self._attempt.state().to_json().encode())]
+
+
+def _files_remain() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.staging import StagedBatches
+
+    return [Patch(StagedBatches, "delete", does_nothing)]
+
+
+def _any_policy() -> Sequence[Patch]:
+    from pyspark_kafka_direct.producer.compacted_partition import CompactedPartition
+
+    return [Patch(CompactedPartition, "_check_policy", does_nothing)]
+
+
+def _second_writes_are_skipped() -> Sequence[Patch]:
+    from pyspark_kafka_direct.planning import commit_decision
+
+    def decide(original: Any) -> Any:
+        def changed(state: Any, attempt: Any, token: str) -> Any:
+            return commit_decision.SkipBatch() if state.digest == attempt.digest else original(state, attempt, token)
+
+        return changed
+
+    return [Patch(commit_decision, "_decide_replay", decide)]
+
+
 BUGS: Final = (
     PlantedBug(
         "sequences-continue-after-an-epoch",
@@ -436,5 +499,40 @@ BUGS: Final = (
         _SINK,
         "The second try of a commit lacks the first staged batch.",
         _tasks_counted_twice,
+    ),
+    PlantedBug(
+        "failed-abort-replaces-the-error",
+        _SINK,
+        "If a failed transaction cannot be aborted, this error replaces the one that explains the failure.",
+        _abort_replaces_the_error,
+    ),
+    PlantedBug(
+        "warned-for-each-record-batch",
+        _SINK,
+        "After half of the timeout, each record batch logs the warning of a slow transaction again.",
+        _warned_again,
+    ),
+    PlantedBug(
+        "no-pause-after-fencing",
+        _SINK,
+        "A fenced writer takes the transactional id back at once.",
+        _no_pause_after_fencing,
+    ),
+    PlantedBug(
+        "jobs-share-an-id", _SINK, "Batch jobs with the same prefix have one transactional id.", _jobs_share_an_id
+    ),
+    PlantedBug(
+        "unnamed-jobs-leave-states",
+        _SINK,
+        "A job without a name leaves a record in the sink state topic.",
+        _unnamed_jobs_leave_states,
+    ),
+    PlantedBug("staged-files-remain", _SINK, "The staged files of committed batches are not deleted.", _files_remain),
+    PlantedBug("any-cleanup-policy", _SINK, "A sink state topic that deletes old records is accepted.", _any_policy),
+    PlantedBug(
+        "second-write-skipped",
+        _SINK,
+        "A second write of a batch in foreachBatch is skipped without an error.",
+        _second_writes_are_skipped,
     ),
 )
