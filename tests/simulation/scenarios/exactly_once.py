@@ -31,12 +31,13 @@ from tests.simulation.scenarios.several_topics import draw_place, draw_topics, p
 from tests.simulation.scenarios.sink_commits import (
     SECONDS,
     STATE_TOPIC,
+    TARGETS,
     check_denied_commits,
     draw_old_run,
     draw_open_transaction,
     draw_rejected_retry,
 )
-from tests.simulation.scenarios.sink_stand_in import TARGETS, SinkQuery
+from tests.simulation.scenarios.sink_stand_in import SinkQuery
 from tests.simulation.scenarios.sink_troubles import check_trouble, draw_trouble
 from tests.simulation.scenarios.sink_writes import draw_kinds
 

@@ -46,7 +46,8 @@ _BOUNDS: Final = {
     "CreateTopics": 1,
     "DescribeConfigs": 2,
 }
-_WRITE_SECONDS: Final = 2.0
+_WRITE_SECONDS: Final = 0.35
+_REPLICATED: Final = 6  # times in a write that it waits for replicas
 
 
 class LogLine(NamedTuple):
@@ -240,5 +241,7 @@ def check_faultless(environment: Environment, queries: Sequence[SinkQuery], line
         found = [api for name, api in environment.network.sent_requests if name in executors].count("Metadata")
         if found > (topics + 2) * query.attempt_count and environment.plan.parameters["metadata_max_age_ms"] > 1000:
             raise ViolationError(f"{query.attempt_count} tasks of {query.name} send {found} requests of Metadata")
-        if query.write_seconds and max(query.write_seconds) > _WRITE_SECONDS:
+        longest = max(map(len, query.batches), default=0) * environment.plan.parameters["row_seconds"]
+        longest += _WRITE_SECONDS + _REPLICATED * environment.cluster.settings.replication_delay
+        if query.write_seconds and max(query.write_seconds) > longest:
             raise ViolationError(f"a write of {query.name} takes {max(query.write_seconds):.1f} s without a fault")

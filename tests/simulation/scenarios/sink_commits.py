@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.simulation.environment import Environment
     from tests.simulation.process import SimulatedProcess
 
+TARGETS: Final = ("target", "dead-letters", "audit")
 STATE_TOPIC: Final = "sink-state"
 SECONDS: Final = 20.0
 """How long the faults of these histories last: a request can fail until its timeout."""

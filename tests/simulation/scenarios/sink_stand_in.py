@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from tests.simulation.errors import ViolationError
 from tests.simulation.scenarios.several_topics import partition_at, partition_counts
-from tests.simulation.scenarios.sink_commits import STATE_TOPIC, FencingCheck, is_calm, is_certain
+from tests.simulation.scenarios.sink_commits import STATE_TOPIC, TARGETS, FencingCheck, is_calm, is_certain
 from tests.simulation.scenarios.sink_tasks import SinkRow, TaskSet, damage_file, staged_sizes
 from tests.simulation.scenarios.sink_troubles import is_open
 from tests.simulation.scenarios.sink_writes import Checkpoint, SinkWrite, kind_of, uuid_of
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.datasource.write_task import StagedCommitMessage
     from pyspark_kafka_direct.spark.write_report import PartitionWriteReport
 
-TARGETS: Final = ("target", "dead-letters", "audit")
 _SCHEMA = WriteSchema(value=0, partition=1, key=2, headers=3, timestamp=4)
 _SCHEMA_WITH_TOPIC = dataclasses.replace(_SCHEMA, topic=5)
 _TASK_ATTEMPTS = 4  # spark.task.maxFailures

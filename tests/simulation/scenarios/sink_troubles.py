@@ -8,7 +8,7 @@ from tests.simulation.cluster.transactions import TransactionCoordinator, Transa
 from tests.simulation.drawing import MAX_REPEATS
 from tests.simulation.errors import ViolationError
 from tests.simulation.history import Event
-from tests.simulation.scenarios.sink_commits import SECONDS, STATE_TOPIC
+from tests.simulation.scenarios.sink_commits import SECONDS, STATE_TOPIC, TARGETS
 
 from pyspark_kafka_direct.errors import OutcomeUnknownError
 
@@ -40,7 +40,9 @@ _CONFIGURATION_ERRORS: Final = {
     "batch": ("TransactionStateError", "but its tasks belong to batch"),
 }
 
-_TROUBLES: Final = {"failed": 3, "slow": 2, "unknown": 1, "lost_state": 2, "misconfigured": 5, "none": 4}
+_MOST_PAUSE: Final = 0.15  # of a request on its way
+
+_TROUBLES: Final = {"failed": 3, "slow": 2, "expanded": 1, "unknown": 1, "lost_state": 2, "misconfigured": 5, "none": 4}
 
 
 def draw_trouble(rng: random.Random, parameters: dict[str, Any]) -> tuple[tuple[Event, ...], float]:
@@ -50,16 +52,19 @@ def draw_trouble(rng: random.Random, parameters: dict[str, Any]) -> tuple[tuple[
     first = parameters["batches"][0] or [0]
     parameters["batches"] = [first, *parameters["batches"][1:]]
     parameters["restart_seconds"] = 0.5
-    parameters["cluster"]["metadata_lag"] = min(0.02, parameters["cluster"]["metadata_lag"])
+    # Otherwise a ticket may be sent again, and the faults would aim at other requests.
+    parameters["cluster"]["metadata_lag"] = 0.0
     match trouble:
         case "failed":
             return _draw_failed(rng, parameters), SECONDS
         case "slow":
             return _draw_slow(rng, parameters)
+        case "expanded":
+            return _draw_expanded(rng, parameters), 10.0
         case "unknown":
             if rng.random() < 0.4:
                 parameters |= _draw_files(rng)
-            return _draw_unknown(parameters), 45.0
+            return _draw_unknown(rng, parameters), 45.0
         case "lost_state":
             parameters |= {"lost_state": 1, "skipped": []}
             parameters |= {"batches": [first, [0], [0]], "batch_count": rng.choice((2, 3))}
@@ -85,9 +90,23 @@ def _draw_files(rng: random.Random) -> dict[str, Any]:
     return {"files": files, "parallelism": [2], "arrow_rows": 1, "row_seconds": 0.0, "batch_bytes": 120}
 
 
-def _draw_unknown(parameters: dict[str, Any]) -> tuple[Event, ...]:
-    """Draw a commit that is applied without a response, after which the sink state cannot be read for a while."""
+def _draw_expanded(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:
+    """Draw that a topic gets a partition while a task has records of it that are not in a complete batch."""
+    parameters |= {"batches": [[0] * 5, *parameters["batches"][1:]], "parallelism": [1], "batch_bytes": 524_288}
+    parameters |= {"arrow_rows": 1, "row_seconds": 0.3, "metadata_max_age_ms": 200}
+    return (Event("expand_topic", at=round(0.3 + rng.random(), 3), args={"topic": TARGETS[0], "count": 1}),)
+
+
+def _draw_unknown(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:
+    """Draw a commit that is applied without a response, after which the sink state cannot be read for a while.
+
+    Or one that its coordinator rejects until the deadline, which is certain not to be applied.
+    """
     parameters |= {"kinds": ["stream"], "request_timeout_ms": 2_000, "api_timeout_ms": 10_000, "busy_topic": []}
+    parameters["is_certain"] = rng.random() < 0.3
+    if parameters["is_certain"]:
+        args = {"api": "EndTxn", "occurrence": 0, "repeats": MAX_REPEATS, "code": 51}
+        return (Event("error", args=args),)
     lost = {"api": "EndTxn", "occurrence": 0, "repeats": 1}
     rejected = {"api": "EndTxn", "occurrence": 1, "repeats": MAX_REPEATS, "code": 51}
     # The first three read the sink state before and after the earlier writers are fenced.
@@ -154,6 +173,8 @@ def check_trouble(environment: Environment, query: SinkQuery, lines: Sequence[Lo
     match parameters["trouble"]:
         case "failed" if events and any(event.args.get("api") == "Produce" for event in events):
             expected = [_FINAL[parameters["code"]]] if parameters["code"] in _FINAL else []
+            if parameters["code"] in _ABORTABLE:
+                _check_no_pause(environment, lines)
         case "slow" if events:
             # With transaction.version 2, the coordinator does not say that it has aborted a transaction: another one
             # writes the batch.
@@ -169,6 +190,10 @@ def check_trouble(environment: Environment, query: SinkQuery, lines: Sequence[Lo
             if not isinstance(first, OutcomeUnknownError) or "may have been committed" not in str(first):
                 raise ViolationError(f"nobody knows whether the batch is committed, but its error is {first!r}")
             return
+        case "unknown" if events and parameters["is_certain"]:
+            if isinstance(query.failures[0], OutcomeUnknownError):
+                raise ViolationError(f"each try of the commit was rejected, but its error is {query.failures[0]}")
+            return
         case "unknown":
             return
         case "lost_state":
@@ -179,6 +204,18 @@ def check_trouble(environment: Environment, query: SinkQuery, lines: Sequence[Lo
     found = [type(error).__name__ for error in query.failures]
     if found != expected or any(phrase not in str(error) for error in query.failures):
         raise ViolationError(f"the history justifies failures of {expected} ({phrase}), not {query.failures}")
+
+
+def _check_no_pause(environment: Environment, lines: Sequence[LogLine]) -> None:
+    """Check that a batch is written again at once after an error that does not concern the next transaction."""
+    requests = [(facts[1], at) for at, kind, *facts in environment.world.trace_lines if kind == "request"]
+    for line in lines:
+        begun_at = line.at - environment.started_at
+        if "trying again" in line.text:
+            times = (at for process, at in requests if process == line.process and at > begun_at)
+            later = min(times, default=begun_at)
+            if later > begun_at + _MOST_PAUSE:
+                raise ViolationError(f"{line.process} waits {later - begun_at:.3f} s before it writes a batch again")
 
 
 def _check_sent_bytes(query: SinkQuery) -> None:
