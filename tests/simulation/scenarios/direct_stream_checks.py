@@ -155,6 +155,25 @@ class ResultChecker:
             if offset > limit:
                 raise ViolationError(f"{partition} starts at {offset}, after {limit} ({shape['reset']})")
 
+    def check_selection(self, stream: int, position: Mapping[TopicAndIndex, int], *, has_all_topics: bool) -> None:
+        """Check that a stream starts with all that its user has named; a pattern may match topics later."""
+        shape = self._parameters["streams"][stream]
+        is_known = shape["kind"] == "subscribe" or (shape["kind"] == "pattern" and has_all_topics)
+        missing = set(shape["topics"]) - {topic for topic, _ in position} if is_known else set()
+        lacks = {tuple(each) for each in shape["partitions"]} - position.keys()
+        if missing or lacks:
+            raise ViolationError(f"stream {stream} starts without {sorted(missing)} {sorted(lacks)}")
+
+    def are_topics_missing(self) -> bool:
+        """Return whether a stream reads a topic or partition that does not exist."""
+        for stream in self._parameters["streams"]:
+            for topic in stream["topics"]:
+                found = self._cluster.topics.get(topic)
+                partitions = [partition for name, partition in stream["partitions"] if name == topic]
+                if found is None or max(partitions, default=0) >= len(found.partitions):
+                    return True
+        return False
+
     def _latest_start(self, stream: int, partition: TopicAndIndex) -> int:
         """Return the highest offset that "latest" can mean: records of open transactions are still to be read."""
         highest = max((end for truth in self._truth.of(*partition) for _, end in truth.watermarks), default=0)
@@ -187,7 +206,8 @@ class ResultChecker:
         rate = int(conf.get("spark.streaming.kafka.maxRatePerPartition", "0"))
         if not rate:
             return
-        limit = max(int(rate * self._parameters["interval_ms"] / 1000), 1)
+        minimum = int(conf.get("spark.streaming.kafka.minRatePerPartition", "1"))
+        limit = max(int(rate * self._parameters["interval_ms"] / 1000), minimum)
         for partition, first, until in spans:
             if until - first > limit and not self._has_lost(partition):
                 raise ViolationError(f"a batch has {until - first} offsets of {partition}, and its limit is {limit}")
@@ -382,6 +402,18 @@ def is_complete(parameters: Mapping[str, Any], output: Mapping[str, Any]) -> boo
         return False
     others = [each for each in parameters["outputs"] if each is not output]
     return output["slide"] == 1 or not others
+
+
+def check_order(trace: Sequence[tuple[Any, ...]]) -> None:
+    """Check that no committed offset went back."""
+    last: dict[tuple[str, str, int], int] = {}
+    for _, kind, *facts in trace:
+        if kind == "offset committed":
+            group, topic, partition, offset = facts
+            key = (group, topic, partition)
+            if offset < last.get(key, 0):
+                raise ViolationError(f"{group} goes back from {last[key]} to {offset} of {topic}-{partition}")
+            last[key] = offset
 
 
 def committed_offsets(cluster: SimulatedCluster, group: str) -> dict[TopicAndIndex, int]:

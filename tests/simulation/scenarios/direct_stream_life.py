@@ -6,21 +6,32 @@ replaced: the StreamingContext, and the RDDs of tasks.
 
 from __future__ import annotations
 
+import math
 import pickle
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
-from unittest.mock import patch
 
-from pyspark import SparkConf
 from tests.simulation.errors import ProcessKilled, ViolationError
+from tests.simulation.scenarios.direct_stream_spark import (
+    ConstantRdd,
+    ContextStandIn,
+    PartitionOfTask,
+    ReaderOfTasks,
+    RejectedStopError,
+    SimulatedBinding,
+    TaskReaderStandIn,
+    check_action,
+    consumer_strategy,
+    nothing,
+    spark_conf,
+)
 from tests.simulation.scenarios.spark_tasks import TaskRead, TaskScheduler
 from tests.simulation.scenarios.streaming_stand_in import Job, StreamingStandIn
 
-from pyspark_kafka_direct.direct import ConsumerStrategies, LocationStrategies, checkpointed_stream, kafka_rdd
-from pyspark_kafka_direct.direct import direct_stream as direct_stream_module
-from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec, UnwrittenBatches
+from pyspark_kafka_direct.direct import LocationStrategies, checkpointed_stream
+from pyspark_kafka_direct.direct.checkpoint_data import StreamSpec
 from pyspark_kafka_direct.direct.checkpointed_stream import CheckpointedStream
 from pyspark_kafka_direct.direct.direct_stream import (
     BeginGeneration,
@@ -28,26 +39,25 @@ from pyspark_kafka_direct.direct.direct_stream import (
     DirectStreamReference,
     EndGeneration,
     ForeachKafkaRdd,
+    TransformKafkaRdd,
 )
 from pyspark_kafka_direct.direct.rate_controller import create_rate_controller, default_per_partition_config
-from pyspark_kafka_direct.direct.stop_hooks import FLUSH_TIMEOUT_SECONDS, flush_commits, hook_stop
-from pyspark_kafka_direct.direct.streaming_context import StreamingContextBinding, _release_stream
+from pyspark_kafka_direct.direct.stop_hooks import FLUSH_TIMEOUT_SECONDS, flush_commits
 from pyspark_kafka_direct.errors import KafkaDirectError
-from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tests.simulation.environment import Environment
     from tests.simulation.scenarios.streaming_stand_in import CheckpointStore, StoredCheckpoint
 
-    from pyspark_kafka_direct.consumer.range_task import RangeTask
     from pyspark_kafka_direct.direct.kafka_rdd import KafkaRDD
+    from pyspark_kafka_direct.offsets import OffsetRange, TopicPartition
     from pyspark_kafka_direct.options.kafka_params import KafkaParameters
-    from pyspark_kafka_direct.spark.range_task_reader import RangeTaskReader
 
 STOP_SECONDS = 15.0  # of a stop that is not graceful, without Spark's wait for checkpoints
-_COLUMNS = ("offset", "value")
+_FLUSH_SECONDS = 1.0  # of a stop after Spark's own, if no request has a fault
+_OLD_BATCHES = 20  # without pending jobs, that may still be remembered
 
 
 class UserError(Exception):
@@ -61,13 +71,37 @@ class Observer:
 
     def started(self, life: DirectStreamLife, stream: int, asked_at: float) -> None: ...
 
+    def logs(self, stream: int) -> Any:
+        """Return what a stream can read now."""
+
     def planned(
-        self, life: DirectStreamLife, stream: int, time_ms: int, ranges: Sequence[OffsetRange], asked_at: float
+        self,
+        life: DirectStreamLife,
+        stream: int,
+        time_ms: int,
+        ranges: Sequence[OffsetRange],
+        asked: tuple[float, Any],  # when, and what could be read then
+        deleted: int,  # offsets that were reported as deleted
     ) -> None: ...
+
+    def completed(self, life: DirectStreamLife, batch: Any) -> None:
+        """A batch has ended; the event is that of Spark's listeners."""
+
+    def generated(self, life: DirectStreamLife, trace: Sequence[tuple[Any, ...]], *, succeeded: bool) -> None:
+        """A generation has ended, in which this was traced."""
+
+    def is_healthy(self) -> bool:
+        """Return whether no request has a fault."""
+        raise NotImplementedError
+
+    def violated(self, text: str) -> None:
+        """A promise is broken, on a thread whose errors the package catches."""
 
     def generation_ended(self, life: DirectStreamLife, time_ms: int, *, succeeded: bool) -> None: ...
 
-    def lineage(self) -> Any: ...
+    def estimates(self) -> Any: ...
+
+    def lineage(self, estimates: Any) -> Any: ...
 
     def restored(self, lineage: Any) -> None: ...
 
@@ -96,6 +130,9 @@ class Observer:
     def must_fail(self, life: DirectStreamLife, place: int) -> bool:
         raise NotImplementedError
 
+    def must_fail_job(self, life: DirectStreamLife, output: int) -> bool:
+        raise NotImplementedError
+
     def commit_failed(self, error: Exception) -> None: ...
 
     def has_lost(self, topics: Sequence[str]) -> bool:
@@ -111,6 +148,7 @@ class LifePlan(NamedTuple):
     seconds: float
     end: str  # "stop", "graceful", "exit" or "kill"
     patient: bool  # whether the application continues after an error
+    rejects_stop: bool = False  # whether Spark rejects an earlier stop
 
 
 class DirectStreamLife:
@@ -138,6 +176,14 @@ class DirectStreamLife:
         self.errors: list[Exception] = []
         self.commit_calls = 0
         self.callbacks = 0
+        self.failed_generations: list[tuple[int, int]] = []  # streams and times: each is to be reported once
+        self._begun_times: list[int] = []
+        self._open_calls: dict[int, tuple[int, float]] = {}  # of commitAsync without a callback, with stream and time
+        self._calls = 0
+        self._rejected_at = -math.inf
+        self._asked: dict[tuple[int, int], tuple[float, Any]] = {}  # by stream and batch, before other threads asked
+        self._deleted: dict[tuple[int, int], int] = {}  # offsets, by stream and batch
+        self._oldest: list[int] = []  # at each generation, the oldest batch that is pending or was processed last
         self._sync_commits: list[tuple[CheckpointedStream, float]] = []  # in flight, with the times of their calls
         self._environment = environment
         self._world = environment.world
@@ -150,11 +196,13 @@ class DirectStreamLife:
         self._begins: list[BeginGeneration] = []
         self._idle: list[TaskScheduler] = []
         self._schedulers: list[TaskScheduler] = []
-        self._conf = _spark_conf(parameters["conf"])
+        self._conf = spark_conf(parameters["conf"])
         self.spark = StreamingStandIn(
             self.driver, self, parameters["interval_ms"], store, concurrent_jobs=parameters["concurrent_jobs"]
         )
-        self.context = _StreamingContext(self)
+        self.context = ContextStandIn(self)
+        self.spark.listeners.append(self)
+        TaskReaderStandIn.pool = environment.pool(self.driver)
 
     def run(self) -> None:
         """The main thread of the application."""
@@ -174,6 +222,9 @@ class DirectStreamLife:
         flush_commits(self.streams, FLUSH_TIMEOUT_SECONDS)  # at the exit of the interpreter
         if end != "exit":
             self._environment.await_released(self.driver)
+            if self._open_calls:
+                raise ViolationError(f"calls of commitAsync have no callback: {self._open_calls}")
+            self._check_released()
         self.ended_cleanly = True
 
     def end(self) -> None:
@@ -202,7 +253,7 @@ class DirectStreamLife:
     def _create(self) -> None:
         for number, stream in enumerate(self._parameters["streams"]):
             spec = StreamSpec(
-                _strategy(stream, self.kafka_params[number], self.offsets[number]),
+                consumer_strategy(stream, self.kafka_params[number], self.offsets[number]),
                 LocationStrategies.PreferConsistent,
                 default_per_partition_config(self._conf),
                 self._parameters["interval_ms"] / 1000,
@@ -234,10 +285,40 @@ class DirectStreamLife:
     def _await_end(self) -> None:
         end = self._world.now + self._plan.seconds
         pause = self._parameters["interval_ms"] / 2000
+        rejects_at = self._world.now + self._plan.seconds / 2 if self._plan.rejects_stop else math.inf
         while self._world.now < end and (self._plan.patient or not self.errors):
             self.driver.sleep(min(pause, max(end - self._world.now, 0.001)))
             if self._observer.is_done(self):
                 return
+            if self._world.now >= rejects_at:
+                rejects_at = math.inf
+                self._reject_stop()
+
+    def _reject_stop(self) -> None:
+        """Let the user call stop where Spark rejects it, for example in a listener."""
+        called = set(self._open_calls)
+        self.is_stopping = self.context.rejects_stop = True
+        with suppress(RejectedStopError):
+            self.context.stop(True, False)
+        self.is_stopping = self.context.rejects_stop = False
+        self._rejected_at = self._world.now
+        if self._observer.is_healthy() and called & self._open_calls.keys():
+            raise ViolationError("a stop that Spark rejects does not commit the queued offsets")
+
+    def generated_after(self, time_ms: int) -> bool:
+        """Return whether another generation began after the one of a batch failed."""
+        return any(each > time_ms for each in self._begun_times)
+
+    def may_be_stopped(self) -> bool:
+        """Return whether a plan may fail because of a stop."""
+        return self.is_stopping or self._world.now < self._rejected_at + 1.0
+
+    def _check_released(self) -> None:
+        """Check that nothing of the streams remains after a stop."""
+        registered = [each for each in self.streams if each in checkpointed_stream._streams.values()]
+        hooked = getattr(self.context.sparkContext.stop, "streams", [])
+        if registered or hooked:
+            raise ViolationError(f"{len(registered)} stopped streams are registered, {len(hooked)} have a hook")
 
     def _stop(self, *, gracefully: bool) -> None:
         self.is_stopping = True
@@ -246,6 +327,9 @@ class DirectStreamLife:
         for stream, called_at in in_flight:
             if (stream, called_at) in self._sync_commits and not stream.stop_signal.flush_timed_out:
                 raise ViolationError(f"a stop does not wait for commitSync, which was called at {called_at:.3f}")
+        flush_seconds = self._world.now - self.context.stopped_at
+        if self._observer.is_healthy() and flush_seconds > _FLUSH_SECONDS:
+            raise ViolationError(f"a stop takes {flush_seconds:.1f} s to commit, without any fault")
         seconds = self._world.now - started_at - self.spark.checkpoint_wait
         if not gracefully and seconds > STOP_SECONDS:
             raise ViolationError(f"a stop takes {seconds:.1f} s, without the wait for checkpoints")
@@ -256,10 +340,17 @@ class DirectStreamLife:
         time = datetime.fromtimestamp(time_ms / 1000)
         succeeded = False
         jobs: list[Job] = []
+        begun: list[int] = []
+        self._begun_times.append(time_ms)
+        began = len(self._world.trace_lines)
         try:
             with self._world.operation():
                 for number, begin in enumerate(self._begins):
-                    begin(time, _ConstantRdd(self, number))  # type: ignore[arg-type]
+                    begin(time, ConstantRdd(self, number))  # type: ignore[arg-type]
+                    begun.append(number)
+                    if self._parameters.get("asks_early", False) and time_ms not in self._generated[number]:
+                        self._asked[number, time_ms] = (self._world.now, self._observer.logs(number))
+                        self._ask_for_ranges(number, time_ms)
                 self.driver.sleep(self._observer.delay(self, "transform"))
                 for number, output in enumerate(self._parameters["outputs"]):
                     self._fail_once(number)
@@ -273,18 +364,43 @@ class DirectStreamLife:
         finally:
             if not self.driver.dead:
                 self._world.trace("generated", time_ms, succeeded)
+                if not succeeded:
+                    self.failed_generations += [(number, time_ms) for number in begun]
                 self._observer.generation_ended(self, time_ms, succeeded=succeeded)
+                self._check_retention(time_ms)
+                self._observer.generated(self, self._world.trace_lines[began:], succeeded=succeeded)
         return jobs
 
     def pickle(self) -> tuple[bytes, Any]:
+        estimates = self._observer.estimates()
         graph = pickle.dumps(self._begins)
-        return graph, self._observer.lineage()
+        return graph, self._observer.lineage(estimates)
 
     def clear_metadata(self, time_ms: int) -> None:
         for number, generated in enumerate(self._generated):
             for old in [each for each in generated if each <= time_ms - self.remember_ms(number)]:
                 del generated[old]
         self._inputs.pop(time_ms - 20 * self._parameters["interval_ms"], None)
+
+    def _check_retention(self, now_ms: int) -> None:
+        """Check that old batches are forgotten: checkpoints and the memory of the driver must not grow."""
+        processed_ms = -1 if self.spark.last_processed_ms is None else self.spark.last_processed_ms
+        self._oldest.append(min([now_ms, processed_ms, *self.spark.pending_times()]))
+        oldest_ms = min(self._oldest[-_OLD_BATCHES // 2 :])
+        if len(self._oldest) <= _OLD_BATCHES // 2 or self.errors:
+            return
+        for number, stream in enumerate(self.streams):
+            needed_ms = oldest_ms - self.remember_ms(number) - _OLD_BATCHES * self._parameters["interval_ms"]
+            binding = stream.context_binding
+            assert isinstance(binding, SimulatedBinding)
+            old = [each for each in {*stream._state._batches, *binding._rdds} if each < needed_ms]
+            if old:
+                raise ViolationError(
+                    f"stream {number} has batches since {min(old)} at {now_ms}, older than {needed_ms}"
+                )
+
+    def onBatchCompleted(self, batch: Any) -> None:
+        self._observer.completed(self, batch)
 
     def reported_input(self, time_ms: int) -> dict[int, int]:
         return self._inputs.get(time_ms, {})
@@ -311,7 +427,8 @@ class DirectStreamLife:
     def may_lose_records(self, topics: Sequence[str]) -> bool:
         return self._observer.has_lost(topics)
 
-    def report_input(self, stream: int, time_ms: int, records: int) -> None:
+    def report_input(self, stream: int, time_ms: int, records: int, deleted: int) -> None:
+        self._deleted[stream, time_ms] = deleted
         inputs = self._inputs.setdefault(time_ms, {})
         if stream in inputs:
             raise ViolationError(f"stream {stream} reports the batch at {time_ms} twice")
@@ -338,16 +455,20 @@ class DirectStreamLife:
         ]
         if len(rdds) == 1 and len(output["streams"]) == 1:
             return Job(number, partial(self._run_plain, number, output["streams"][0], time_ms))
+        if len(rdds) == 2 and output["window"] == 1:
+            return Job(number, partial(self._run_union, number, output["streams"], time_ms))
         return Job(number, partial(self._run_job, number, time_ms, rdds))
 
     def _get_or_compute(self, stream: int, time_ms: int) -> KafkaRDD:
         rdd = self._generated[stream].get(time_ms)
         if rdd is None:
-            time, asked_at = datetime.fromtimestamp(time_ms / 1000), self._world.now
+            time = datetime.fromtimestamp(time_ms / 1000)
+            asked = self._asked.pop((stream, time_ms), None) or (self._world.now, self._observer.logs(stream))
             if self._parameters.get("asks_twice", False):
                 self._ask_for_ranges(stream, time_ms)
             rdd = ComputeKafkaRdd(self.streams[stream].stream_id)(time, None)  # type: ignore[arg-type]
-            self._observer.planned(self, stream, time_ms, rdd.offsetRanges(), asked_at)
+            deleted = self._deleted.pop((stream, time_ms), 0)
+            self._observer.planned(self, stream, time_ms, rdd.offsetRanges(), asked, deleted)
             self._generated[stream][time_ms] = rdd
         return rdd
 
@@ -363,10 +484,31 @@ class DirectStreamLife:
     # Jobs.
 
     def _run_plain(self, number: int, stream: int, time_ms: int) -> None:
-        foreach = ForeachKafkaRdd(
-            (self.streams[stream].stream_id,), lambda rdd: self._run_job(number, time_ms, [(stream, rdd)])
-        )
-        foreach(datetime.fromtimestamp(time_ms / 1000), None)  # type: ignore[arg-type]
+        time = datetime.fromtimestamp(time_ms / 1000)
+
+        def run(rdd: KafkaRDD) -> None:
+            known = DirectStreamReference(self.streams[stream].stream_id).offsetRanges(time)
+            if known != rdd.offsetRanges():
+                raise ViolationError(f"the ranges of {time_ms} are {known}, and those of its RDD {rdd.offsetRanges()}")
+            self._run_job(number, time_ms, [(stream, rdd)])
+
+        def run_with_time(batch_time: datetime, rdd: KafkaRDD) -> None:
+            if batch_time != time:
+                raise ViolationError(f"the function gets the time {batch_time} instead of {time}")
+            run(rdd)
+
+        is_odd = time_ms // self._parameters["interval_ms"] % 2
+        foreach = ForeachKafkaRdd((self.streams[stream].stream_id,), run_with_time if is_odd else run)
+        foreach(time, None)  # type: ignore[arg-type]
+
+    def _run_union(self, number: int, streams: Sequence[int], time_ms: int) -> None:
+        """Run the job of a function of two streams, as ``transformWith`` passes their RDDs."""
+
+        def run(first: KafkaRDD, second: KafkaRDD) -> None:
+            self._run_job(number, time_ms, list(zip(streams, (first, second), strict=True)))
+
+        transform = TransformKafkaRdd(tuple(self.streams[each].stream_id for each in streams), run)
+        transform(datetime.fromtimestamp(time_ms / 1000), None, None)  # type: ignore[arg-type]
 
     def _run_job(self, number: int, time_ms: int, rdds: Sequence[tuple[int, KafkaRDD]]) -> None:
         ranges: list[OffsetRange] = []
@@ -374,11 +516,16 @@ class DirectStreamLife:
         scheduler = self._idle.pop() if self._idle else self._new_scheduler()
         for stream, rdd in rdds:
             ranges += rdd.offsetRanges()
-            tasks = [_Partition(task) for task in rdd._tasks.tasks if task.offsets.count()]  # type: ignore[attr-defined]
-            found = scheduler.run(self.driver, _Reader(rdd._reader), tasks, _nothing)  # type: ignore[arg-type]
+            seen = self._look(rdd)
+            tasks = [PartitionOfTask(task) for task in rdd._tasks.tasks if task.offsets.count()]  # type: ignore[attr-defined]
+            found = scheduler.run(self.driver, ReaderOfTasks(rdd._reader), tasks, nothing)  # type: ignore[arg-type]
             reads += [(stream, read) for read in found]
+            if seen is not None and not self._observer.has_lost([each.topic for each in rdd.offsetRanges()]):
+                check_action(self._parameters["look"], seen, found)
         self._idle.append(scheduler)
         self.driver.sleep(self._observer.delay(self, "foreachRDD"))
+        if self._observer.must_fail_job(self, number):
+            raise UserError(f"the function of output {number} raises")
         self.reach("before the results")
         commits = self._observer.results(self, number, time_ms, ranges, reads)
         self.reach("after the results")
@@ -387,6 +534,16 @@ class DirectStreamLife:
                 # The last call may be synchronous while the offsets of the others wait for the next batch.
                 is_last = self._parameters.get("mixes_commits", False) and call is calls[-1]
                 self._commit(stream, call, sync=is_last or self._parameters["outputs"][number]["sync"])
+
+    def _look(self, rdd: KafkaRDD) -> Any:
+        """Call an action of the RDD before its records are read."""
+        look = self._parameters.get("look")
+        if look is None:
+            return None
+        try:
+            return getattr(rdd, look)(3) if look == "take" else getattr(rdd, look)()
+        finally:
+            self._environment.pool(self.driver).clear()
 
     def _commit(self, stream: int, ranges: Sequence[OffsetRange], *, sync: bool) -> None:
         reference = DirectStreamReference(self.streams[stream].stream_id)
@@ -399,194 +556,40 @@ class DirectStreamLife:
                 self._sync_commits.remove(call)
             self._observer.committed(stream, ranges, None)
         else:
-            self.commit_calls += 1
-            reference.commitAsync(ranges, partial(self._on_commit, stream, ranges))
+            self._calls += 1
+            if self._parameters.get("silent_calls", False) and self._calls % 2:
+                reference.commitAsync(ranges)
+            else:
+                self.commit_calls += 1
+                self._open_calls[self._calls] = (stream, self._world.now)
+                reference.commitAsync(ranges, partial(self._on_commit, self._calls, stream, ranges))
         self.reach("after the commit")
+
+    def check_calls(self, stream: int, before: float) -> None:
+        """Check that a stream's calls of commitAsync before a time have their callbacks."""
+        late = [at for number, at in self._open_calls.values() if number == stream and at < before]
+        if late:
+            raise ViolationError(f"calls of commitAsync at {late} have no callback after a later batch was planned")
 
     def _on_commit(
         self,
+        call: int,
         stream: int,
         ranges: Sequence[OffsetRange],
         offsets: Mapping[TopicPartition, int],
         error: Exception | None,
     ) -> None:
         self.callbacks += 1
+        if self._open_calls.pop(call, None) is None:
+            self._observer.violated(f"call {call} of commitAsync has two callbacks")
         if error is None:
             self._observer.committed(stream, ranges, offsets)
         else:
             self._observer.commit_failed(error)
+        if raised := self._parameters.get("callback_raises"):
+            raise {"error": ValueError, "exit": SystemExit}[raised]("the user's callback raises")
 
     def _new_scheduler(self) -> TaskScheduler:
         scheduler = TaskScheduler(self._environment, f"life-{self.number}-{len(self._schedulers)}")
         self._schedulers.append(scheduler)
         return scheduler
-
-
-class SimulatedBinding(StreamingContextBinding):
-    """The package's binding with a context of the simulation instead of the JVM's."""
-
-    def __init__(self, life: DirectStreamLife, stream: CheckpointedStream, number: int) -> None:
-        self._life = life
-        self._ssc = life.context  # type: ignore[assignment]
-        self._spark_context = life.context.sparkContext  # type: ignore[assignment]
-        self._stream = stream
-        self._lock = stream.system.lock()
-        self._rdds = {}
-        self._reported_times = set()
-        self._unwritten = UnwrittenBatches()
-        self._input_id = number
-        self._scheduler = _Scheduler(life.spark)
-        self._remember_ms = life.remember_ms(number)
-        self._poll_timeout_ms = 120_000
-        self._name = f"Kafka 0.10 direct stream [{number}]"
-        if stream.controller is not None:
-            stream.controller.listen_to(life.context, number)  # type: ignore[arg-type]
-        hook_stop(life.context, stream, partial(_release_stream, stream))  # type: ignore[arg-type]
-
-    def forget_generated_rdds(self, times_ms: Sequence[int]) -> None:
-        self._life.forget_generated(self._input_id, times_ms)
-        with self._lock:
-            for time_ms in times_ms:
-                self._rdds.pop(time_ms, None)
-
-    def _report_input_info(self, time_ms: int, ranges: Sequence[OffsetRange]) -> None:
-        with self._lock:
-            if time_ms in self._reported_times:
-                return
-            self._reported_times.add(time_ms)
-        deleted = self._stream.take_deleted_offset_count(time_ms)
-        if deleted and not self._life.may_lose_records([each.topic for each in ranges]):
-            raise ViolationError(f"{deleted} offsets are reported as deleted, and nothing was lost: {ranges}")
-        self._life.report_input(self._input_id, time_ms, sum(each.count() for each in ranges) - deleted)
-
-    def _is_done(self, time_ms: int) -> bool:
-        return self._life.spark.is_done(time_ms)
-
-    def _release_failed_rdds(self, before_ms: int) -> None:
-        del before_ms
-
-
-@contextmanager
-def replaced_spark() -> Iterator[None]:
-    """Replace what needs a JVM."""
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(kafka_rdd, "list_executors", lambda sc: []))
-        stack.enter_context(patch.object(kafka_rdd, "create_task_rdd", _TaskRdd))
-        stack.enter_context(patch.object(direct_stream_module, "bind_restored_stream", _bind_restored))
-        yield
-
-
-def _bind_restored(stream: CheckpointedStream, rdd: Any) -> SimulatedBinding:
-    return SimulatedBinding(rdd.life, stream, rdd.number)
-
-
-class _ConstantRdd(NamedTuple):
-    """The RDD of the constant stream, from which a restored stream finds its context."""
-
-    life: DirectStreamLife
-    number: int
-
-
-class _StreamingContext:
-    def __init__(self, life: DirectStreamLife) -> None:
-        self._life = life
-        self.sparkContext = _SparkContext()
-        self.stop: Any = self._stop
-
-    def addStreamingListener(self, listener: Any) -> None:
-        self._life.spark.listeners.append(listener)
-
-    def _stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:  # noqa: N803
-        self._life.spark.stop(gracefully=stopGraceFully)
-        if stopSparkContext:
-            self.sparkContext.stop()
-
-
-class _SparkContext:
-    serializer = None
-
-    def __init__(self) -> None:
-        self.stop: Any = _nothing
-
-
-class _TaskRdd:
-    """The RDD of a batch's tasks, without a JVM."""
-
-    _jrdd = None
-    _jrdd_deserializer = None
-    is_cached = False
-    is_checkpointed = False
-    partitioner = None
-
-    def __init__(self, sc: Any, tasks: Sequence[RangeTask], locations: Sequence[str | None]) -> None:
-        del locations
-        self.ctx = sc
-        self.tasks = pickle.loads(pickle.dumps(list(tasks)))
-
-    def setName(self, name: str) -> None:
-        del name
-
-    def _is_barrier(self) -> bool:
-        return False
-
-
-class _Scheduler:
-    """What the package reads from Spark's JobScheduler."""
-
-    def __init__(self, spark: StreamingStandIn) -> None:
-        self._spark = spark
-
-    def getPendingTimes(self) -> _Scheduler:
-        return self
-
-    def mkString(self, separator: str) -> str:
-        return separator.join(f"{time_ms} ms" for time_ms in self._spark.pending_times())
-
-    def jobGenerator(self) -> _Scheduler:
-        return self
-
-    def lastProcessedBatch(self) -> Any:
-        return None if self._spark.last_processed_ms is None else _Time(self._spark.last_processed_ms)
-
-
-class _Time(NamedTuple):
-    value: int
-
-    def milliseconds(self) -> int:
-        return self.value
-
-
-class _Schema:
-    columns = _COLUMNS
-
-
-class _Reader(NamedTuple):
-    """The reader of a task, as ``TaskScheduler`` takes it."""
-
-    task_reader: RangeTaskReader
-    schema: type[_Schema] = _Schema
-
-
-class _Partition(NamedTuple):
-    task: RangeTask
-
-
-def _spark_conf(properties: Mapping[str, str]) -> SparkConf:
-    conf = SparkConf(loadDefaults=False)
-    for name, value in properties.items():
-        conf.set(name, value)
-    return conf
-
-
-def _strategy(stream: Mapping[str, Any], params: Mapping[str, object], offsets: Mapping[TopicPartition, int]) -> Any:
-    match stream["kind"]:
-        case "subscribe":
-            return ConsumerStrategies.Subscribe(list(stream["topics"]), params, offsets)
-        case "pattern":
-            return ConsumerStrategies.SubscribePattern("|".join(stream["topics"]), params, offsets)
-    partitions = [TopicPartition(topic, partition) for topic, partition in stream["partitions"]]
-    return ConsumerStrategies.Assign(partitions, params, offsets)
-
-
-def _nothing(*_: object) -> None:
-    """No listener, and no stop of a SparkContext."""

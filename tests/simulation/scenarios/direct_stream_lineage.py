@@ -5,12 +5,12 @@ It shares no code with the package, and is stored with each checkpoint of the st
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.errors import ViolationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark_kafka_direct.offsets import OffsetRange
 
@@ -71,6 +71,16 @@ class Lineage:
             raise ViolationError(f"the batch at {time_ms} lacks {sorted(position)}")
         staged[time_ms] = spans
         return new
+
+    def check_window(self, output: Mapping[str, Any], time_ms: int, spans: Spans, interval_ms: int) -> None:
+        """Check that an output gets the ranges of its batches."""
+        expected: list[Any] = []
+        for stream in output["streams"]:
+            known = self.streams[stream].known
+            for each in range(time_ms - (output["window"] - 1) * interval_ms, time_ms + 1, interval_ms):
+                expected += known.get(each, ())
+        if list(spans) != expected:
+            raise ViolationError(f"an output gets {spans} at {time_ms}, and its batches are {expected}")
 
     def end_generation(self, time_ms: int, *, succeeded: bool) -> None:
         """Keep or drop what was planned in a generation."""

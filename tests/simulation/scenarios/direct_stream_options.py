@@ -24,7 +24,7 @@ _TOPICS = ("flights", "trains", "ships")
 _COORDINATOR_EVENTS = ("move_group_coordinators", "join_group")  # others delete offsets
 _KAFKA = "spark.streaming.kafka."
 _BACKPRESSURE = "spark.streaming.backpressure."
-_ORDERS = ("one range", "one range", "oldest first", "newest first", "calls")
+_ORDERS = ("one range", "one range", "oldest first", "newest first", "calls", "newer calls first")
 """How the user commits: one range for each partition, all ranges that are finished in some order, or two calls for what
 is new."""
 
@@ -67,6 +67,8 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
             Event(rng.choice(CRASHES), request=rng.randrange(1500 if long else 60)) for _ in range(rng.randint(1, 3))
         ]
         events = (*events, *kills)
+    if rng.random() < 0.2:
+        events = ()  # nothing excuses a request, a wait or a warning
     crashes = [
         {"life": rng.randrange(life_count + 1), "step": rng.choice(STEPS), "count": rng.choice((0, 0, 0, 1, 2, 4))}
         for _ in range(crash_count)
@@ -103,6 +105,8 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
         "failures": failure_count,
         "delay_list": delays,
         "delays": len(delays),
+        "job_failure_list": [],
+        "job_failures": 0,
         "executors": rng.choice((1, 2)),
         "speculation": 0.0,
         "committed": [rng.randrange(records + 1) if rng.random() < 0.4 else -1 for _ in range(3)],
@@ -111,10 +115,19 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
         parameters["mixes_commits"] = True
         for output in parameters["outputs"]:
             output |= {"order": "calls"} if output["commits"] else {}
+    if rng.random() < 0.2:
+        parameters["look"] = rng.choice(("count", "isEmpty", "take"))
+    parameters["silent_calls"] = rng.random() < 0.2
+    parameters["callback_raises"] = rng.choice((None, None, None, "error", "exit"))
+    if all(output["window"] == output["slide"] == 1 for output in parameters["outputs"]):
+        parameters["asks_early"] = rng.random() < 0.2  # a thread requests them before the first output
     parameters["asks_twice"] = rng.random() < 0.2  # two threads request the ranges of a batch at the same time
     if lives and not long and not has_outdated_broker and parameters["mode"] != "store" and rng.random() < 0.03:
         events = (_stop_during_a_commit(rng, parameters),)
         seconds = max(seconds, 20.0)
+    elif lives and not long and parameters["mode"] == "checkpoint" and rng.random() < 0.1:
+        events, seconds = (), 18.0
+        _keep_a_batch_pending(rng, parameters)
     elif len(lives) > 1 and not long and parameters["mode"] == "checkpoint" and rng.random() < 0.2:
         events, seconds = (), 12.0
         _fail_a_generation_again(rng, parameters)
@@ -130,7 +143,7 @@ def _draw_application(rng: random.Random, partitions: Mapping[str, int]) -> dict
         streams[1]["committed"] = streams[0]["committed"]  # a union of both has one rule
     return {
         "mode": mode,
-        "interval_ms": rng.choice((1000, 2000, 10_000)),
+        "interval_ms": rng.choice((1000, 1000, 2000, 2000, 700, 10_000)),
         "concurrent_jobs": rng.choice((1, 1, 2)),
         "streams": streams,
         "outputs": _draw_outputs(rng, stream_count, mode),
@@ -147,6 +160,7 @@ def _draw_life(rng: random.Random, interval_ms: int, *, long: bool) -> dict[str,
         "end": rng.choice(("stop", "stop", "graceful", "exit", "kill", "kill")),
         "patient": rng.random() < 0.6,
         "pause": round(interval * rng.choice((0.0, 0.3, 2.5)) * rng.random(), 3),
+        "rejects_stop": rng.random() < 0.1,
         "reset": rng.random() < 0.5,  # whether the user starts afresh after a data loss
     }
 
@@ -168,6 +182,32 @@ def _draw_delays(rng: random.Random, interval_ms: int, lives: int, *, long: bool
             }
         )
     return delays
+
+
+def describe_plan(parameters: Mapping[str, Any]) -> list[str]:
+    """Return sentences about the parameters."""
+    return [
+        f"The topics have {dict(parameters['partitions'])} partitions; offsets are kept in: {parameters['mode']}.",
+        *(f"Stream {number}: {dict(stream)}." for number, stream in enumerate(parameters["streams"])),
+        *(f"Output {number}: {dict(output)}." for number, output in enumerate(parameters["outputs"])),
+        *(
+            f"Life {number}: {each['seconds']} s, then {each['end']}, then a pause of {each['pause']} s."
+            for number, each in enumerate(parameters["life_list"][: parameters["lives"]])
+        ),
+        *(
+            f"The driver of life {each['life']} dies {each['step']}, the {each['count'] + 1}. time."
+            for each in parameters["crash_list"][: parameters["crashes"]]
+        ),
+        *(
+            f"In life {each['life']} generation {each['generation']} fails before output {each['place']}."
+            for each in parameters["failure_list"][: parameters["failures"]]
+        ),
+        *(
+            f"In life {each['life']} the function of {each['place']} takes {each['seconds']} s, the "
+            f"{each['count'] + 1}. time."
+            for each in parameters["delay_list"][: parameters["delays"]]
+        ),
+    ]
 
 
 def kafka_params(parameters: Mapping[str, Any], stream: int, *, skip_loss: bool) -> dict[str, str]:
@@ -229,6 +269,33 @@ def _stop_during_a_commit(rng: random.Random, parameters: dict[str, Any]) -> Eve
     # A stop waits for 2 seconds for jobs, and then for 5 seconds for commits.
     slow = {"api": "OffsetCommit", "occurrence": 0, "repeats": MAX_REPEATS, "seconds": rng.choice((4.0, 6.0, 9.0))}
     return Event("delay_response", args=slow)
+
+
+def _keep_a_batch_pending(rng: random.Random, parameters: dict[str, Any]) -> None:
+    """Let a life generate many batches while the job of an early one fails or takes long, and a restart repeat it."""
+    parameters |= {
+        "interval_ms": 1000,
+        "concurrent_jobs": rng.choice((1, 2, 2)),
+        "crashes": 0,
+        "crash_list": [],
+        "delays": 0,
+        "delay_list": [],
+        "appends": 16,
+        "append_list": [_batch(number % 4, 0.9 * number) for number in range(16)],
+        "checkpoint_seconds": rng.choice((0.05, 0.05, 3.0)),
+    }
+    for output in parameters["outputs"]:
+        if output["window"] > 1:
+            output |= {"window": 3, "slide": 1}
+    life = parameters["life_list"][0]
+    life |= {"seconds": round(rng.uniform(6.0, 14.0), 3), "end": rng.choice(("kill", "stop", "exit"))}
+    life |= {"patient": True, "pause": 0.0, "rejects_stop": False}
+    if rng.random() < 0.5:
+        output, count = rng.randrange(len(parameters["outputs"])), rng.choice((1, 2, 3))
+        parameters |= {"job_failures": 1, "job_failure_list": [{"life": 0, "output": output, "count": count}]}
+    else:
+        slow = {"life": 0, "place": "foreachRDD", "count": rng.choice((1, 2, 3)), "seconds": rng.choice((3.0, 6.0))}
+        parameters |= {"delays": 1, "delay_list": [slow]}
 
 
 def _fail_a_generation_again(rng: random.Random, parameters: dict[str, Any]) -> None:
@@ -295,11 +362,13 @@ def _draw_conf(rng: random.Random) -> dict[str, str]:
     conf: dict[str, str] = {}
     if rng.random() < 0.3:
         conf[_KAFKA + "maxRatePerPartition"] = str(rng.choice((2, 5, 10, 50)))
+        if rng.random() < 0.3:
+            conf[_KAFKA + "minRatePerPartition"] = "3"
     if rng.random() < 0.25:
         conf[_BACKPRESSURE + "enabled"] = "true"
         if rng.random() < 0.5:
             conf[_BACKPRESSURE + "initialRate"] = str(rng.choice((2, 10, 100)))
-        if rng.random() < 0.5:
+        if rng.random() < 0.7:
             conf[_BACKPRESSURE + "pid.minRate"] = str(rng.choice((2, 10)))
     return conf
 

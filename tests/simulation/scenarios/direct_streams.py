@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.cluster.groups import CommittedOffset, GroupCoordinator
-from tests.simulation.environment import Environment
+from tests.simulation.environment import OUTDATED, Environment
 from tests.simulation.errors import ProcessKilled, ViolationError
 from tests.simulation.history import Plan
 from tests.simulation.scenarios.direct_stream_checks import (
@@ -20,23 +20,22 @@ from tests.simulation.scenarios.direct_stream_checks import (
     Report,
     Result,
     ResultChecker,
+    check_order,
     committed_offsets,
     contiguous_end,
 )
-from tests.simulation.scenarios.direct_stream_life import (
-    DirectStreamLife,
-    LifePlan,
-    Observer,
-    UserError,
-    replaced_spark,
-)
+from tests.simulation.scenarios.direct_stream_ends import BatchEnds
+from tests.simulation.scenarios.direct_stream_life import DirectStreamLife, LifePlan, Observer, UserError
 from tests.simulation.scenarios.direct_stream_lineage import Lineage, spans_of
-from tests.simulation.scenarios.direct_stream_options import draw_plan, kafka_params
+from tests.simulation.scenarios.direct_stream_options import describe_plan, draw_plan, kafka_params
+from tests.simulation.scenarios.direct_stream_reports import Warnings, check_requests
+from tests.simulation.scenarios.direct_stream_spark import replaced_spark
 from tests.simulation.scenarios.record_truth import RecordTruth, TruthAndOracle
 from tests.simulation.scenarios.record_writer import RecordWriter
 from tests.simulation.scenarios.spark_tasks import TaskLostError
 from tests.simulation.scenarios.streaming_stand_in import CheckpointStore
 
+from pyspark_kafka_direct.direct.direct_stream import DirectStreamReference
 from pyspark_kafka_direct.errors import (
     BrokerError,
     DataLossError,
@@ -56,11 +55,23 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import World
 
 NAME = "direct_streams"
-SHRINKABLE = {"lives": 0, "crashes": 0, "failures": 0, "delays": 0, "appends": 0, "late": 0, "log": ()}
+SHRINKABLE = {
+    "lives": 0,
+    "job_failures": 0,
+    "crashes": 0,
+    "failures": 0,
+    "delays": 0,
+    "appends": 0,
+    "late": 0,
+    "log": (),
+}
 MAX_RESTARTS = 8  # after the faults have stopped
 HEALING_SECONDS = 3.0  # brokers apply metadata a moment after the last fault
 _LIFE_SECONDS = 3600.0 * 6
 _LOGGER = logging.getLogger("pyspark_kafka_direct")
+_COMMIT_SECONDS = 0.5  # of a commit, if no request has a fault
+_CALLS = ("calls", "newer calls first")
+_HARMLESS = {"expand_topic", "compact_log"}
 _MAX_BATCHES_OF_LAG = 500  # with the lowest rate
 _REORDERING = {"late_request", "late_stalled_request", "throttle", "pause_broker", "throttle_broker", "isolate_broker"}
 
@@ -70,57 +81,21 @@ def draw(rng: random.Random, size: Size) -> Plan:
     return Plan(NAME, parameters, events, quiet_after=seconds)
 
 
+def describe(plan: Plan) -> list[str]:
+    """Return sentences about the parameters."""
+    return describe_plan(plan.parameters)
+
+
 def run(world: World, plan: Plan) -> None:
     history = _ApplicationHistory(world, plan)
-    handler = _ReportHandler(history)
-    _LOGGER.addHandler(handler)
+    _LOGGER.addHandler(history.warnings)
     try:
         with replaced_spark():
             history.run()
     finally:
-        _LOGGER.removeHandler(handler)
+        _LOGGER.removeHandler(history.warnings)
         for life in history.lives:
             life.end()
-
-
-def describe(plan: Plan) -> list[str]:
-    """Return sentences about the parameters."""
-    parameters = plan.parameters
-    return [
-        f"The topics have {dict(parameters['partitions'])} partitions; offsets are kept in: {parameters['mode']}.",
-        *(f"Stream {number}: {dict(stream)}." for number, stream in enumerate(parameters["streams"])),
-        *(f"Output {number}: {dict(output)}." for number, output in enumerate(parameters["outputs"])),
-        *(
-            f"Life {number}: {each['seconds']} s, then {each['end']}, then a pause of {each['pause']} s."
-            for number, each in enumerate(parameters["life_list"][: parameters["lives"]])
-        ),
-        *(
-            f"The driver of life {each['life']} dies {each['step']}, the {each['count'] + 1}. time."
-            for each in parameters["crash_list"][: parameters["crashes"]]
-        ),
-        *(
-            f"In life {each['life']} generation {each['generation']} fails before output {each['place']}."
-            for each in parameters["failure_list"][: parameters["failures"]]
-        ),
-        *(
-            f"In life {each['life']} the function of {each['place']} takes {each['seconds']} s, the "
-            f"{each['count'] + 1}. time."
-            for each in parameters["delay_list"][: parameters["delays"]]
-        ),
-    ]
-
-
-class _ReportHandler(logging.Handler):
-    """Collects warnings about lost data."""
-
-    def __init__(self, history: _ApplicationHistory) -> None:
-        super().__init__(logging.WARNING)
-        self._history = history
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if "data loss" in text or "removed by retention" in text:
-            self._history.report(f"data loss: {text}")
 
 
 class _ApplicationHistory(Observer):
@@ -141,6 +116,12 @@ class _ApplicationHistory(Observer):
             CheckpointStore(parameters.get("checkpoint_seconds", 0.2)) if parameters["mode"] == "checkpoint" else None
         )
         self.lives: list[DirectStreamLife] = []
+        self.warnings = Warnings(lambda: world.now)
+        self.warnings.on_loss = self.report
+        kinds = {event.kind for event in plan.events}
+        self._has_faults = bool(kinds - _HARMLESS)
+        self._ends = BatchEnds(parameters, self._truth, self._cluster, is_certain=not kinds & OUTDATED)
+        self._asked_before: dict[int, float] = {}  # by stream: when the last batch that was planned was requested
         self._epochs: list[Epoch] = []
         self._lineage = Lineage(len(parameters["streams"]))
         self._before: list[dict[TopicAndIndex, int]] = []  # committed offsets before the life, by stream
@@ -156,12 +137,13 @@ class _ApplicationHistory(Observer):
         self._skip_loss = False
         self._may_reorder_commits = any(event.kind in _REORDERING for event in plan.events)
         self._is_finishing = False
+        self._commits_in_order = all(each.get("order") != "newer calls first" for each in parameters["outputs"])
 
     def run(self) -> None:
         parameters = self._parameters
         self._prepare()
         for life in parameters["life_list"][: parameters["lives"]]:
-            self._live(LifePlan(life["seconds"], life["end"], life["patient"]))
+            self._live(LifePlan(life["seconds"], life["end"], life["patient"], life.get("rejects_stop", False)))
             self._world.run_for(life["pause"])
             if life["reset"] and any(isinstance(each, DataLossError) for each in self.lives[-1].errors):
                 self._reset()
@@ -217,7 +199,9 @@ class _ApplicationHistory(Observer):
         )
         self.lives.append(life)
         self._world.trace("life", number, plan.end)
-        began = len(self._world.trace_lines)
+        began, began_at = len(self._world.trace_lines), self._world.now
+        self._asked_before.clear()
+        self._life_began_at = began_at
         self._world.run([life.driver.spawn("main", life.run)], seconds=_LIFE_SECONDS)
         self._environment.raise_errors()
         if life.ended_cleanly and life.callbacks > life.commit_calls:
@@ -228,6 +212,7 @@ class _ApplicationHistory(Observer):
             raise self._violations[0]
         self._checker.check_commits()
         self._check_order_of_commits(began)
+        self.warnings.check_life(life, began_at, is_healthy=self.is_healthy())
         return life
 
     def _user_offsets(self, stream: int) -> dict[TopicAndIndex, int]:
@@ -240,24 +225,17 @@ class _ApplicationHistory(Observer):
 
     def _check_order_of_commits(self, began: int) -> None:
         """Check that no committed offset went back in the last life."""
-        if self.lives[-1].was_restored or self._may_reorder_commits or self._truth.events:
+        if not self._commits_in_order or self.lives[-1].was_restored or self._may_reorder_commits or self._truth.events:
             return
-        last: dict[tuple[str, str, int], int] = {}
-        for _, kind, *facts in self._world.trace_lines[began:]:
-            if kind == "offset committed":
-                group, topic, partition, offset = facts
-                key = (group, topic, partition)
-                if offset < last.get(key, 0) and self.lives[-1].number:
-                    raise ViolationError(f"{group} goes back from {last[key]} to {offset} of {topic}-{partition}")
-                last[key] = offset
+        if self.lives[-1].number:
+            check_order(self._world.trace_lines[began:])
 
     # What lives report.
 
     def reach(self, life: DirectStreamLife, step: str) -> None:
         """Kill the driver at a drawn step."""
         parameters = self._parameters
-        count = self._passed.get((life.number, step), 0)
-        self._passed[life.number, step] = count + 1
+        count = self._count(life, step)
         for crash in parameters["crash_list"][: parameters["crashes"]]:
             if (crash["life"], crash["step"], crash["count"]) == (life.number, step, count):
                 self._world.trace("crash", life.number, step)
@@ -266,12 +244,31 @@ class _ApplicationHistory(Observer):
         self._checker.check_commits()
 
     def must_fail(self, life: DirectStreamLife, place: int) -> bool:
-        parameters = self._parameters
         generation = self._generations.get(life.number, 0)
-        return any(
-            (each["life"], each["generation"], each["place"]) == (life.number, generation, place)
-            for each in parameters["failure_list"][: parameters["failures"]]
-        )
+        return self._drawn("failure", life=life.number, generation=generation, place=place) is not None
+
+    def must_fail_job(self, life: DirectStreamLife, output: int) -> bool:
+        count = self._count(life, f"job of {output}")
+        return self._drawn("job_failure", life=life.number, output=output, count=count) is not None
+
+    def delay(self, life: DirectStreamLife, place: str) -> float:
+        found = self._drawn("delay", life=life.number, place=place, count=self._count(life, place))
+        if found is None:
+            return 0.0
+        self._world.trace("delay", life.number, place)
+        seconds: float = found["seconds"]
+        return seconds
+
+    def _count(self, life: DirectStreamLife, step: str) -> int:
+        """Return how often a life has passed a step before."""
+        count = self._passed.get((life.number, step), 0)
+        self._passed[life.number, step] = count + 1
+        return count
+
+    def _drawn(self, kind: str, **facts: Any) -> Mapping[str, Any] | None:
+        """Return the element of the plan that has these values."""
+        drawn = self._parameters.get(f"{kind}_list", ())[: self._parameters.get(f"{kind}s", 0)]
+        return next((each for each in drawn if facts.items() <= each.items()), None)
 
     def started(self, life: DirectStreamLife, stream: int, asked_at: float) -> None:
         position = {(tp.topic, tp.partition): offset for tp, offset in life.streams[stream].current_offsets.items()}
@@ -279,6 +276,10 @@ class _ApplicationHistory(Observer):
         self._lineage.start(stream, position, generations)
         explicit = {(tp.topic, tp.partition): offset for tp, offset in life.offsets[stream].items()}
         self._checker.check_start(stream, position, explicit, self._before[stream], asked_at)
+        self._ends.start(stream)
+        is_certain = not self._truth.events and not self._metadata_may_lag()
+        self._checker.check_selection(stream, position, has_all_topics=is_certain)
+        self._check_warnings(stream, {each: position[each] for each in position.keys() - explicit.keys()}, asked_at)
         starts = self._epochs[-1].starts[stream]
         if self._parameters["mode"] == "checkpoint":
             starts.clear()
@@ -296,15 +297,70 @@ class _ApplicationHistory(Observer):
         newest = self._truth.generations[topic]
         return newest if topic_id is None else self._cluster.generations_by_id.get(topic_id, newest)
 
-    def planned(
-        self, life: DirectStreamLife, stream: int, time_ms: int, ranges: Sequence[OffsetRange], asked_at: float
+    def _check_warnings(
+        self, stream: int, starts: Mapping[TopicAndIndex, int], asked_at: float, *, is_new: bool = False
     ) -> None:
+        group = self._parameters["streams"][stream]["group"]
+        committed = committed_offsets(self._cluster, group)
+        if self._truth.events or self._metadata_may_lag():
+            return  # the group may have had other offsets
+        stable = {p: offset for p, offset in committed.items() if self._before[stream].get(p) == offset}
+        known = {p: offset for p, offset in starts.items() if p in stable or p not in committed}
+        exact = not self._has_faults
+        self.warnings.check_starts(group, known, stable, asked_at, is_new=is_new, is_exact=exact)
+
+    def logs(self, stream: int) -> Any:
+        return self._ends.logs(stream)
+
+    def completed(self, life: DirectStreamLife, batch: Any) -> None:
+        for stream, info in batch.streamIdToInputInfo().items():
+            times = batch.processingEndTime(), info.numRecords(), batch.processingDelay(), batch.schedulingDelay()
+            self._ends.completed(stream, self._world.now, *times)
+
+    def generated(self, life: DirectStreamLife, trace: Sequence[tuple[Any, ...]], *, succeeded: bool) -> None:
+        parameters = self._parameters
+        is_steady = succeeded and not self._metadata_may_lag() and not self._truth.has_new_partitions
+        if not self.is_healthy() or not is_steady or parameters.get("look"):
+            return
+        skips_loss = any(not life.parameters_of(each).fetch.fail_on_data_loss for each in range(len(life.streams)))
+        check_requests(trace, life.driver.name, parameters, skips_loss=skips_loss)
+
+    def is_healthy(self) -> bool:
+        return not self._has_faults
+
+    def violated(self, text: str) -> None:
+        self._violations.append(ViolationError(text))
+
+    def planned(
+        self,
+        life: DirectStreamLife,
+        stream: int,
+        time_ms: int,
+        ranges: Sequence[OffsetRange],
+        asked: tuple[float, Any],
+        deleted: int,
+    ) -> None:
+        asked_at, logs = asked
         new = self._lineage.plan(stream, time_ms, ranges)
         if new is None:
             return
         spans = spans_of(ranges)
         self._world.trace("planned", stream, time_ms, spans)
         self._checker.check_rates(spans)
+        if spans:
+            skips_loss = not life.parameters_of(stream).fetch.fail_on_data_loss
+            self._ends.check(stream, spans, logs, asked_at, deleted, skips_loss=skips_loss)
+            earlier = self._asked_before.get(stream, self._world.now)
+            is_due = earlier < self._world.now - _COMMIT_SECONDS and not self._parameters.get("asks_early", False)
+            if self.is_healthy() and is_due:
+                life.check_calls(stream, earlier - 0.01)
+            if self.is_healthy() and stream not in self._asked_before:
+                read = {each for each, _, _ in spans}
+                blocked = [each for each in self._ends.blocked(stream, logs) if each in read]
+                self.warnings.check_blocked(sorted(blocked), self._life_began_at)
+            self._asked_before[stream] = asked_at
+            if not life.was_restored:
+                self._check_warnings(stream, dict(new), asked_at, is_new=True)
         self._checker.check_stable_ends(stream, spans)
         now = committed_offsets(self._cluster, self._parameters["streams"][stream]["group"])
         self._checker.check_start(
@@ -335,12 +391,26 @@ class _ApplicationHistory(Observer):
             self._epochs[-1].starts[stream].pop(partition, None)
         self._new_partitions.clear()
         self._lineage.end_generation(time_ms, succeeded=succeeded)
+        for number, each in enumerate(life.streams if succeeded else ()):
+            current = DirectStreamReference(each.stream_id).currentOffsets()
+            if {(tp.topic, tp.partition): offset for tp, offset in current.items()} != self._lineage.streams[
+                number
+            ].position:
+                raise ViolationError(f"the current offsets of stream {number} are {current} after {time_ms}")
 
-    def lineage(self) -> Lineage:
-        return self._lineage.copy()
+    def estimates(self) -> Any:
+        return self._ends.estimates
+
+    def lineage(self, estimates: Any) -> Any:
+        """Return what a checkpoint contains; an estimate is not known if a batch ended while it was pickled."""
+        now = self._ends.estimates
+        known = [each if each == before else None for each, before in zip(now, estimates, strict=True)]
+        return self._lineage.copy(), known
 
     def restored(self, lineage: Any) -> None:
-        self._lineage = lineage.copy()
+        known, estimates = lineage
+        self._lineage = known.copy()
+        self._ends.restore(estimates)
 
     def results(
         self,
@@ -356,7 +426,7 @@ class _ApplicationHistory(Observer):
             fail_on_data_loss = life.parameters_of(stream).fetch.fail_on_data_loss
             self._checker.check_read(stream, read, fail_on_data_loss=fail_on_data_loss)
         spans = spans_of(ranges)
-        self._check_window(shape, time_ms, spans)
+        self._lineage.check_window(shape, time_ms, spans, parameters["interval_ms"])
         key = (0 if parameters["mode"] == "checkpoint" else life.number, time_ms)
         if parameters["mode"] == "store":
             self._update_store(shape["streams"], time_ms)
@@ -366,17 +436,6 @@ class _ApplicationHistory(Observer):
         if not shape["commits"]:
             return {}
         return {stream: self._commits(stream, time_ms, shape["order"]) for stream in shape["streams"]}
-
-    def _check_window(self, shape: Mapping[str, Any], time_ms: int, spans: Any) -> None:
-        """Check that an output gets the ranges of its batches."""
-        interval_ms = self._parameters["interval_ms"]
-        expected: list[Any] = []
-        for stream in shape["streams"]:
-            known = self._lineage.streams[stream].known
-            for each in range(time_ms - (shape["window"] - 1) * interval_ms, time_ms + 1, interval_ms):
-                expected += known.get(each, ())
-        if list(spans) != expected:
-            raise ViolationError(f"an output gets {spans} at {time_ms}, and its batches are {expected}")
 
     def _update_store(self, streams: Sequence[int], time_ms: int) -> None:
         """Store the offsets in the transaction of the results, if each range begins where the last one ended."""
@@ -405,9 +464,9 @@ class _ApplicationHistory(Observer):
             end = contiguous_end(start, finished[partition])
             middle = (max(self._last_commits[stream].get(partition, 0), start) + end) // 2
             spans = [(a, b) for a, b in sorted(finished[partition]) if start <= a < b <= end]
-            if order == "calls" and start <= middle < end:
+            if order in _CALLS and start <= middle < end:
                 spans = [(start, middle), (middle, end)]
-            elif order in ("one range", "calls") or not spans:
+            elif order == "one range" or order in _CALLS or not spans:
                 spans = [(min(start, end), end)]
             for _, until in spans:
                 self._checker.allowed_commits[stream].setdefault(partition, set()).add(until)
@@ -415,8 +474,9 @@ class _ApplicationHistory(Observer):
                 self._own_commits[stream].setdefault(partition, set()).add((generation, until))
             self._last_commits[stream][partition] = end
             committed += [OffsetRange(*partition, *span) for span in spans]
-        if order == "calls":
-            return [[each] for each in committed]
+        if order in _CALLS:
+            calls = [[each] for each in committed]
+            return calls if order == "calls" else calls[::-1]
         return [committed[::-1] if order == "newest first" else committed]
 
     def committed(
@@ -441,16 +501,6 @@ class _ApplicationHistory(Observer):
 
     def has_lost(self, topics: Sequence[str]) -> bool:
         return any(self._truth.has_lost(topic, None, math.inf) for topic in topics)
-
-    def delay(self, life: DirectStreamLife, place: str) -> float:
-        count = self._passed.get((life.number, place), 0)
-        self._passed[life.number, place] = count + 1
-        for each in self._parameters["delay_list"][: self._parameters["delays"]]:
-            if (each["life"], each["place"], each["count"]) == (life.number, place, count):
-                self._world.trace("delay", life.number, place)
-                seconds: float = each["seconds"]
-                return seconds
-        return 0.0
 
     def failed(self, life: DirectStreamLife, kind: str, time_ms: int, output: int | None, error: Exception) -> None:
         """Check that an error is one that the history can cause."""
@@ -485,7 +535,7 @@ class _ApplicationHistory(Observer):
             case BrokerError():
                 if quiet:
                     raise ViolationError(f"a {kind} fails though no fault is left: {error!r}") from error
-            case KafkaDirectError() if "The stream was stopped" in str(error) and life.is_stopping:
+            case KafkaDirectError() if "The stream was stopped" in str(error) and life.may_be_stopped():
                 pass
             case TaskLostError():
                 pass
@@ -534,24 +584,15 @@ class _ApplicationHistory(Observer):
                     self._skip_loss = True
                     self._reset()
                 case InvalidOffsetsError() | TopicNotFoundError():
-                    if self._topics_are_missing():
+                    if self._checker.are_topics_missing():
                         return
                     self._reset()
         raise ViolationError(f"the application does not run after {MAX_RESTARTS} restarts: {life.errors}")
 
-    def _topics_are_missing(self) -> bool:
-        for stream in self._parameters["streams"]:
-            for topic in stream["topics"]:
-                found = self._cluster.topics.get(topic)
-                partitions = [partition for name, partition in stream["partitions"] if name == topic]
-                if found is None or max(partitions, default=0) >= len(found.partitions):
-                    return True
-        return False
-
     def _check_end(self, life: DirectStreamLife) -> None:
         if life.callbacks != life.commit_calls:
             raise ViolationError(f"{life.commit_calls} calls of commitAsync have {life.callbacks} callbacks")
-        if not self._may_reorder_commits:
+        if self._commits_in_order and not self._may_reorder_commits:
             self._checker.check_last_commits(self._last_commits)
         for number, epoch in enumerate(self._epochs):
             self._checker.check(epoch, is_last=number == len(self._epochs) - 1)
