@@ -38,12 +38,21 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
     life_count = rng.randint(4, 12) if long else rng.choice((0, 1, 1, 1, 2))
     if has_outdated_broker and not long:
         life_count, application["interval_ms"] = 4, 1000  # each life may begin with another broker
+    has_new_partition = has_outdated_broker and not long and rng.random() < 0.3
+    if has_new_partition:  # which one of two brokers never knows, but the checkpoint does
+        cluster["brokers"] = 2
+        cluster["cluster"] |= {"replication_factor": min(2, cluster["cluster"]["replication_factor"])}
+        application |= {"mode": "checkpoint"}
+        for stream in application["streams"]:
+            stream |= {"kind": "subscribe", "partitions": []}
     lives = [_draw_life(rng, application["interval_ms"], long=long) for _ in range(life_count)]
     delays = _draw_delays(rng, application["interval_ms"], life_count, long=long)
     if lives and rng.random() < 0.08:
         delays = _make_busy(rng, application, lives)
     seconds = max(1.0, sum(each["seconds"] + each["pause"] for each in lives) * rng.choice((0.5, 1.0, 1.5)))
     log = draw_log(rng, batches=rng.randint(5, 60) if long else rng.randint(0, 6))
+    if application["conf"].get(_BACKPRESSURE + "enabled"):
+        log += [_batch(number % 4, 0.0) | {"records": 20} for number in range(4)]
     appends = draw_appends(rng, batches=rng.randint(20, 100) if long else rng.randint(0, 6), seconds=seconds)
     late = draw_appends(rng, batches=rng.choice((0, 0, 1, 2)), seconds=2.0)  # while the lag reaches zero
     records = sum(batch["records"] for batch in log)
@@ -67,7 +76,11 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
             Event(rng.choice(CRASHES), request=rng.randrange(1500 if long else 60)) for _ in range(rng.randint(1, 3))
         ]
         events = (*events, *kills)
-    if rng.random() < 0.2:
+    if has_new_partition:
+        at, args = round(0.05 * seconds, 3), {"broker": rng.randrange(2), "seconds": seconds}
+        added = {"topic": next(iter(partitions)), "count": 1}
+        events = (Event("stick_image", at=at, args=args), Event("expand_topic", at=round(3 * at, 3), args=added))
+    elif rng.random() < 0.2:
         events = ()  # nothing excuses a request, a wait or a warning
     crashes = [
         {"life": rng.randrange(life_count + 1), "step": rng.choice(STEPS), "count": rng.choice((0, 0, 0, 1, 2, 4))}
@@ -121,6 +134,9 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
     parameters["callback_raises"] = rng.choice((None, None, None, "error", "exit"))
     if all(output["window"] == output["slide"] == 1 for output in parameters["outputs"]):
         parameters["asks_early"] = rng.random() < 0.2  # a thread requests them before the first output
+    if parameters.get("asks_early"):
+        for failure in parameters["failure_list"]:
+            failure["place"] = 0  # while the ranges are planned
     parameters["asks_twice"] = rng.random() < 0.2  # two threads request the ranges of a batch at the same time
     if lives and not long and not has_outdated_broker and parameters["mode"] != "store" and rng.random() < 0.03:
         events = (_stop_during_a_commit(rng, parameters),)
@@ -234,6 +250,10 @@ def _make_busy(
     life = rng.randrange(len(lives))
     lives[life] |= {"seconds": round(rng.uniform(6.0, 16.0), 3), "patient": True}
     seconds = rng.choice((1.4, 2.4))
+    if rng.random() < 0.6:
+        application["conf"] |= {_BACKPRESSURE + "enabled": "true", _BACKPRESSURE + "pid.minRate": "1"}
+        application["conf"] |= {_BACKPRESSURE + "initialRate": "3"} if rng.random() < 0.5 else {}
+        seconds = 0.7
     return [
         {"life": life, "place": place, "count": count, "seconds": seconds}
         for place in ("transform", "foreachRDD")
@@ -284,9 +304,12 @@ def _keep_a_batch_pending(rng: random.Random, parameters: dict[str, Any]) -> Non
         "append_list": [_batch(number % 4, 0.9 * number) for number in range(16)],
         "checkpoint_seconds": rng.choice((0.05, 0.05, 3.0)),
     }
-    for output in parameters["outputs"]:
-        if output["window"] > 1:
-            output |= {"window": 3, "slide": 1}
+    windows = [output for output in parameters["outputs"] if output["window"] > 1]
+    if not windows:
+        windows = [{"streams": [0], "commits": False, "sync": False}]
+        parameters["outputs"] += windows
+    for output in windows:
+        output |= {"window": 3, "slide": 1}
     life = parameters["life_list"][0]
     life |= {"seconds": round(rng.uniform(6.0, 14.0), 3), "end": rng.choice(("kill", "stop", "exit"))}
     life |= {"patient": True, "pause": 0.0, "rejects_stop": False}
@@ -294,7 +317,9 @@ def _keep_a_batch_pending(rng: random.Random, parameters: dict[str, Any]) -> Non
         output, count = rng.randrange(len(parameters["outputs"])), rng.choice((1, 2, 3))
         parameters |= {"job_failures": 1, "job_failure_list": [{"life": 0, "output": output, "count": count}]}
     else:
-        slow = {"life": 0, "place": "foreachRDD", "count": rng.choice((1, 2, 3)), "seconds": rng.choice((3.0, 6.0))}
+        slow = {"life": 0, "place": "foreachRDD", "count": rng.choice((2, 3, 4, 5)), "seconds": rng.choice((5.0, 8.0))}
+        # It is killed shortly after the slow job has ended, whose checkpoint is then the last one.
+        life |= {"seconds": round(1.0 + slow["count"] / 2 + slow["seconds"] + 1.5 * rng.random(), 3), "end": "kill"}
         parameters |= {"delays": 1, "delay_list": [slow]}
 
 
