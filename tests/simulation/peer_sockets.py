@@ -49,6 +49,12 @@ class PeerNetwork:
         self.world.trace("connected", process.name, listener.process.name)
         return client
 
+    def open_sockets(self, process: SimulatedProcess) -> list[str]:
+        """Describe the listeners and connections that a process has not closed."""
+        listeners = [f"listener {each.port}" for each in self._listeners.values() if each.process is process]
+        connections = sum(each.process is process and not each.closed for each in self.sockets)
+        return [*listeners, *([f"{connections} connections"] if connections else [])]
+
     def reset_process(self, process: SimulatedProcess) -> None:
         """Close everything that a dead process had open."""
         for listener in [each for each in self._listeners.values() if each.process is process]:

@@ -28,7 +28,7 @@ FILE_FAULTS: Final = (
     "slow_file",
 )
 Offsets = dict[tuple[str, int], int]
-_CONF: Final = {"spark.sql.shuffle.partitions": "200"}
+_MAX_FENCING_FILES: Final = 3
 
 
 class FileSystemError(Exception):
@@ -51,6 +51,9 @@ class CheckpointStore:
         self.fencers: set[str] = set()  # processes that have fenced the drivers of a query that has begun
         self.notes: list[str] = []  # broken rules that matter less than lost and duplicated records
         self.on_pause: Callable[[SimulatedProcess], None] = lambda _: None
+        self.on_failed_create: Callable[[], None] = lambda: None
+        self._fails_once_at: float | None = None
+        self._creators: list[str] = []  # processes that have created files
         self._committer = ""  # the process that has written the last commit
         self._consecutive_commits = 0  # of this process
         self._late_commits: set[str] = set()  # of purged epochs, by drivers that were suspended
@@ -73,6 +76,16 @@ class CheckpointStore:
         committed = self.committed()
         return {} if committed is None else self.offsets(committed)
 
+    def files_of_others(self, process: str) -> int:
+        """Return how many files other processes have created."""
+        return sum(each != process for each in self._creators)
+
+    def last_metadata(self) -> tuple[str, int]:
+        """Return the settings of the newest entry of the offset log, and the watermark after the newest commit."""
+        epoch, committed = max(self.epochs("offsets")), self.committed()
+        watermark = 0 if committed is None else int(_parse_commit(self.files[f"commits/{committed}"]))
+        return _settings(self.files[f"offsets/{epoch}"]), watermark
+
     def epochs(self, folder: str) -> list[int]:
         return sorted(int(name.split("/")[1]) for name in self.files if name.startswith(f"{folder}/"))
 
@@ -81,6 +94,19 @@ class CheckpointStore:
 
     # Changes.
 
+    def fails_create(self, name: str) -> bool:
+        """Return whether this is the drawn entry of the offset log that cannot be written."""
+        since = self._fails_once_at
+        if since is None or not name.startswith("offsets/") or self.environment.world.now < since:
+            return False
+        self._fails_once_at = None
+        self.on_failed_create()
+        return True
+
+    def fail_once(self, at: float, on_failed: Callable[[], None]) -> None:
+        """Let the first entry of the offset log fail that is written from then on, and call a function at that time."""
+        self._fails_once_at, self.on_failed_create = at, on_failed
+
     def create(self, name: str, text: str, process: str) -> bool:
         folder, _, number = name.partition("/")
         if name in self.files:
@@ -88,6 +114,7 @@ class CheckpointStore:
                 self._superseded[process] = name
             return False
         self.files[name] = text
+        self._creators.append(process)
         if process in self._superseded:
             self.notes.append(
                 f"a driver continues although another one has planned an epoch: {process} writes {name} after "
@@ -95,6 +122,8 @@ class CheckpointStore:
             )
         if folder == FENCING_LOG_FOLDER:
             self._controllers.append(process)
+            if len(self.epochs(folder)) > _MAX_FENCING_FILES and not self.faults:
+                self.notes.append(f"the fencing log has {len(self.epochs(folder))} files")
             self._files_since_fenced.clear()
             if self.committed() is not None:
                 self.fencers.add(process)
@@ -137,6 +166,11 @@ class CheckpointStore:
             self.notes.append(
                 f"a planned batch changes: {process} writes offsets/{epoch} with {offsets} instead of {planned}"
             )
+        previous, commit = self.files.get(f"offsets/{epoch - 1}"), self.files.get(f"commits/{epoch - 1}")
+        if previous is not None and _settings(text) != _settings(previous):
+            self.notes.append(f"offsets/{epoch} has the settings {_settings(text)}, and before {_settings(previous)}")
+        if commit is not None and json.loads(text.split("\n")[1])["batchWatermarkMs"] != _parse_commit(commit):
+            self.notes.append(f"offsets/{epoch} has another watermark than commits/{epoch - 1}: {text!r}")
         if epoch > 0 and f"offsets/{epoch - 1}" not in self.files:
             self.notes.append(f"the offset log has a gap: {process} writes offsets/{epoch} without {epoch - 1}")
 
@@ -233,6 +267,8 @@ class ProcessFiles:
         world.block("the file system", delay + 0.0003 + 0.01 * store.rng.random() ** 6)
         if fault == "outage_file":
             store.outage_until = world.now + seconds
+        if kind == "create" and store.fails_create(name):
+            raise FileSystemError(f"cannot create {name}")
         if fault == "fail_file" or (world.now < store.outage_until and not store.environment.is_quiet):
             raise FileSystemError(f"cannot {kind} {name}")
         result = effect()
@@ -261,7 +297,19 @@ class ProcessFiles:
 
 def open_logs(store: CheckpointStore, process: SimulatedProcess) -> CheckpointLogs:
     retain = store.environment.plan.parameters["retain"]
-    return CheckpointLogs(ProcessFiles(store, process), lambda: _CONF, retain, process.nonce(), process)
+    conf = {"spark.sql.shuffle.partitions": "200", "spark.sql.session.timeZone": process.name}
+    return CheckpointLogs(ProcessFiles(store, process), lambda: conf, retain, process.nonce(), process)
+
+
+def _settings(text: str) -> str:
+    """Return the session settings of an entry of the offset log."""
+    conf = json.loads(text.split("\n")[1])["conf"]
+    return json.dumps({name: value for name, value in conf.items() if not name.startswith("pyspark_kafka_direct")})
+
+
+def _parse_commit(text: str) -> int:
+    """Return the watermark of an entry of the commit log."""
+    return int(json.loads(text.split("\n")[1])["nextBatchWatermarkMs"])
 
 
 def parse_offsets(text: str) -> Offsets:

@@ -17,44 +17,32 @@ from tests.simulation.cluster.transactions import TransactionCoordinator
 from tests.simulation.environment import Environment
 from tests.simulation.errors import ViolationError
 from tests.simulation.oracle import READ_COMMITTED
-from tests.simulation.scenarios.checkpoint_store import CheckpointStore, FileSystemError
+from tests.simulation.scenarios.checkpoint_store import CheckpointStore
 from tests.simulation.scenarios.continuous_checks import OUTPUTS, Delivery, OutputChecker, PlannedStart
 from tests.simulation.scenarios.continuous_cores import Cores
 from tests.simulation.scenarios.continuous_draw import MAX_PAUSE, PREFIXES, draw
+from tests.simulation.scenarios.continuous_endings import check_commit_group, judge_driver, seconds_until_new_partition
+from tests.simulation.scenarios.continuous_logs import DriverLogs
 from tests.simulation.scenarios.continuous_micro_batches import MicroBatchRun
+from tests.simulation.scenarios.continuous_options import connection_options, define_query
 from tests.simulation.scenarios.continuous_recovery import RecoveryRun
 from tests.simulation.scenarios.continuous_reports import check_progress
-from tests.simulation.scenarios.continuous_sinks import (
-    HISTORIES,
-    DatabaseSinkFactory,
-    RowSinkFactory,
-    UserError,
-    UserFunction,
-)
+from tests.simulation.scenarios.continuous_sinks import HISTORIES, UserError
 from tests.simulation.scenarios.continuous_stand_in import ContinuousDriver
-from tests.simulation.scenarios.micro_batch_reports import OFFSET_CHANGED
 from tests.simulation.scenarios.record_truth import RecordTruth, TruthAndOracle
 from tests.simulation.scenarios.record_writer import RecordWriter
 
-from pyspark_kafka_direct.errors import (
-    DataLossError,
-    InvalidOffsetsError,
-    KafkaDirectError,
-    OptionError,
-    QueryRunError,
-    TaskStartTimeoutError,
-    TransactionStateError,
-)
+from pyspark_kafka_direct.errors import DataLossError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tests.simulation.cluster.groups import CommittedOffset
     from tests.simulation.history import Plan
     from tests.simulation.process import SimulatedProcess
+    from tests.simulation.scenarios.continuous_stand_in import JobStart
     from tests.simulation.scheduler import World
 
-    from pyspark_kafka_direct.continuous.query_builder import ContinuousQueryBuilder
     from pyspark_kafka_direct.offsets import TopicPartition
 
 __all__ = ["NAME", "SHRINKABLE", "draw", "run"]
@@ -87,35 +75,14 @@ _MAX_GROWTH = 50
 def run(world: World, plan: Plan) -> None:
     history = QueryHistory(world, plan)
     HISTORIES[history.name] = history
-    warnings = _Warnings(history)
-    _log.addHandler(warnings)
+    _log.addHandler(history.logs)
     try:
         history.run()
     finally:
-        _log.removeHandler(warnings)
+        _log.removeHandler(history.logs)
         del HISTORIES[history.name]
-    if warnings.rejections:
-        raise ViolationError(f"a task's report was rejected: {warnings.rejections[0]}")
-
-
-class _Warnings(logging.Handler):
-    """Collects the warnings that a driver has rejected a report: the next run hides what was wrong with it.
-
-    Reports of changed offsets go to the history.
-    """
-
-    def __init__(self, history: QueryHistory) -> None:
-        super().__init__(logging.WARNING)
-        self.rejections: list[str] = []
-        self._history = history
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if "do not add up" in message:
-            self.rejections.append(message)
-        if (match := OFFSET_CHANGED.search(message)) is not None:
-            topic, _, partition = match[1].rpartition("-")
-            self._history.start_changed(topic, int(partition), int(match[2]), int(match[3]))
+    if history.logs.rejections:
+        raise ViolationError(f"a task's report was rejected: {history.logs.rejections[0]}")
 
 
 class QueryHistory:
@@ -123,6 +90,7 @@ class QueryHistory:
 
     def __init__(self, world: World, plan: Plan) -> None:
         self.name = f"{world.seed}"
+        self.logs = DriverLogs(world, self.start_changed)
         self._world = world
         self._parameters = parameters = plan.parameters
         self._environment = Environment(world, plan)
@@ -152,6 +120,9 @@ class QueryHistory:
         self._prefix = PREFIXES[0]
         self._cores = Cores(self._environment, parameters.get("cores"))
         self._shared: set[int] = set()  # numbers of drivers before which a micro-batch query has run
+        self._sinks: list[SimulatedProcess] = []  # the workers of all sinks, in the order in which they were opened
+        self._open_sinks: set[int] = set()
+        self._is_expanded_by = math.inf  # until when a partition that was added last must be read
         self._resumed_at = 0.0  # when all suspended processes and threads run again
 
     def run(self) -> None:
@@ -176,6 +147,9 @@ class QueryHistory:
             self._world.at(started_at + at, self._cores.run_other_job, tasks, seconds)
         for at in parameters["extra_drivers"]:
             self._world.at(started_at + at, self._start_driver)
+        if (failed := parameters.get("failed_offsets_file")) is not None:
+            at, topic, records = failed
+            self._store.fail_once(started_at + at, partial(self._writer.append_to, topic, 0, records))
         self._start_driver()
         supervisor = self._environment.process("supervisor")
         self._world.run([supervisor.spawn("watch", lambda: self._supervise(supervisor))])
@@ -184,8 +158,9 @@ class QueryHistory:
         self._checker.check()
         self._store.check_logs()
         self._check_transactions()
-        if self._store.notes:
-            raise ViolationError(self._store.notes[0])
+        self._check_ended()
+        if notes := self._store.notes + self.logs.notes:
+            raise ViolationError(notes[0])
 
     def start_changed(self, topic: str, partition: int, committed: int, start: int) -> None:
         """Note that a run has planned to start below what was committed, and let the log grow at once."""
@@ -207,8 +182,15 @@ class QueryHistory:
         if seconds:
             self._world.current.process.sleep(seconds)
 
-    def open_sink(self, run: str) -> None:
-        self._checker.sink_opened(run)
+    def open_sink(self, run: str, partitions: Sequence[TopicPartition]) -> int:
+        """Return the number of the sink, with which it is closed."""
+        self._checker.sink_opened(run, partitions)
+        self._sinks.append(self._world.current.process)
+        self._open_sinks.add(len(self._sinks) - 1)
+        return len(self._sinks) - 1
+
+    def close_sink(self, number: int) -> None:
+        self._open_sinks.discard(number)
 
     def store(
         self,
@@ -266,9 +248,15 @@ class QueryHistory:
             is_complete = self._world.now > steady_at and self._checker.is_complete(self._topics())
             missing = self._checker.missing(self._topics())
             uncommitted = self._checker.uncommitted(self._topics())
+            if self._world.now > self._is_expanded_by and (missing or uncommitted):
+                raise ViolationError(f"a partition that was added is not read in time: {(missing or uncommitted)[:3]}")
             if is_complete and not missing and not uncommitted and self._drivers[-1].is_steady:
-                if self._checker.steady_at < math.inf:
+                if "brokers" in self._drivers[-1].query_status and self._world.now < end:
+                    continue  # it says that it waits for them until its next search for partitions
+                if self._checker.steady_at < math.inf and not self._expand():
                     break
+                if self._checker.steady_at < math.inf:
+                    continue
                 if self._checker.has_lost and self._world.now < environment.quiet_at + _NOTICE_SECONDS:
                     continue  # without leader epochs, a reader notices only a log that is shorter than its position
                 self._checker.steady_at = self._last_append = self._world.now
@@ -276,7 +264,7 @@ class QueryHistory:
                 if self._has_intact_logs:
                     self._drivers[-1].process_all(partial(self._check_processed, self._unprocessed()))
             if self._world.now > end:
-                what = "copied" if missing else "committed"
+                what = "copied" if missing else "committed" if uncommitted else f"{self._drivers[-1].query_status}"
                 raise ViolationError(
                     f"records are not {what} though no fault is left\n{(missing or uncommitted)[:3]}; "
                     f"{[(each.number, each.error) for each in self._drivers[-4:]]}"
@@ -304,6 +292,17 @@ class QueryHistory:
         """Check that the records are written and committed that ``processAllAvailable`` has to wait for."""
         if remaining := before & self._unprocessed():
             self._store.notes.append(f"processAllAvailable returns before records are committed: {sorted(remaining)}")
+
+    def _expand(self) -> bool:
+        """Add a partition with a record at the end of some histories; return whether that was done now."""
+        if not self._parameters.get("expands_at_end") or self._is_expanded_by < math.inf or not self._has_intact_logs:
+            return False
+        topic = self._topics()[0]
+        partition = len(self._cluster.topics[topic].partitions)
+        self._cluster.expand_topic(topic, partition + 1)
+        self._writer.append_to(topic, partition, 1)
+        self._is_expanded_by = self._world.now + seconds_until_new_partition(self._parameters)
+        return True
 
     def _append_everywhere(self) -> None:
         """Append to each partition, also to one whose log is shorter than it was."""
@@ -333,13 +332,35 @@ class QueryHistory:
             raise ViolationError(f"the query fails while it is stopped: {driver.error!r}") from driver.error
         if driver.stop_seconds is not None and driver.stop_seconds > _STOP_SECONDS:
             raise ViolationError(f"stop() takes {driver.stop_seconds:.1f} s")
+        began = self._world.now
+        while left := [
+            *driver.leftovers(),
+            *(f"sink {each}" for each in self._open_sinks if not self._sinks[each].dead),
+        ]:
+            supervisor.sleep(_POLL_SECONDS)
+            if self._world.now > began + _STOP_SECONDS:
+                raise ViolationError(f"the query has ended, and these are left: {left}")
+        if self._has_intact_logs and driver.query is not None and driver.error is None:
+            check_commit_group(driver.query.lastProgress, self._parameters, self._cluster)
         driver.end()
+
+    def _check_ended(self) -> None:
+        """Check that each query that has ended says so."""
+        for driver in self._drivers:
+            if driver.ended and driver.query is not None:
+                status = driver.query.status
+                if driver.query.isActive or status["isTriggerActive"] or status["isDataAvailable"]:
+                    raise ViolationError(f"a query has ended, and its status is {status}")
+                if driver.stop_seconds is None and driver.query.exception() is not driver.error:
+                    raise ViolationError(f"a query has ended with {driver.error!r}, not {driver.query.exception()!r}")
 
     def _replace_drivers(self) -> None:
         for driver in self._drivers:
             if driver.is_over and driver.number not in self._judged:
                 self._judged.add(driver.number)
-                self._judge(driver)
+                self._skip_loss |= judge_driver(driver, self._checker, self._store, self._world.now)
+                if driver.ended:
+                    self.logs.check_end(driver, driver.parameters["start"])
                 self._world.after(self._parameters["linger_seconds"], driver.end)
                 if driver is self._drivers[-1] and self._restart_at is None:
                     self._restart_at = self._world.now + self._parameters["restart_seconds"] + 0.1 * driver.number
@@ -376,7 +397,7 @@ class QueryHistory:
                 driver.end()  # it would control the query when it resumes
         self._world.trace("recover the checkpoint")
         self._recovery_count += 1
-        options = {**self._connection(), "transactionalIdPrefix": self._prefix}
+        options = {**connection_options(self._parameters), "transactionalIdPrefix": self._prefix}
         self._recovery = RecoveryRun(self._environment, self._recovery_count, self._store, options)
 
     def _end_recovery(self, recovery: RecoveryRun) -> None:
@@ -423,12 +444,18 @@ class QueryHistory:
             raise ViolationError(f"the query needs more than {_MAX_DRIVERS} drivers")
         number = len(self._drivers)
         fails_on_loss = self._parameters["fail_on_data_loss"] and not self._skip_loss
-        define = partial(self._define, self._topics(number), self._prefix, fails_on_loss)
         parameters = self._parameters
+        define = partial(
+            define_query,
+            parameters=parameters,
+            history=self.name,
+            topics=self._topics(number),
+            prefix=self._prefix,
+            fails_on_loss=fails_on_loss,
+        )
         if tasks := parameters.get("tasks"):
             parameters = {**parameters, "start": {**parameters["start"], "tasksMax": tasks[number % len(tasks)]}}
-        on_job = self._checker.jobs.__setitem__
-        driver = ContinuousDriver(self._environment, number, self._store, parameters, define, on_job, self._cores)
+        driver = ContinuousDriver(self._environment, number, self._store, parameters, define, self._on_job, self._cores)
         driver.fails_on_loss = fails_on_loss
         self._world.trace("driver", driver.number)
         living = [each for each in self._drivers if not each.is_over]
@@ -437,78 +464,15 @@ class QueryHistory:
         self._drivers.append(driver)
         driver.start()
 
-    def _judge(self, driver: ContinuousDriver) -> None:
-        """Check that a driver ended with an error that the history can cause."""
-        error = driver.error
-        match error:
-            case None | FileSystemError():
-                return
-            case DataLossError():
-                if not driver.fails_on_loss:
-                    raise ViolationError(f"failOnDataLoss is false, but the query fails: {error!r}") from error
-                if not self._checker.explains_loss(error, self._world.now):
-                    raise ViolationError(f"the query fails, but nothing was lost: {error!r}") from error
-                self._skip_loss = True
-            case InvalidOffsetsError():
-                raise ViolationError(f"the checkpoint is rejected: {error!r}") from error
-            case TransactionStateError():
-                raise ViolationError(f"the transactions are rejected: {error!r}") from error
-            case TaskStartTimeoutError():
-                if driver.query is not None and driver.query.lastProgress is not None:
-                    raise ViolationError(f"the query ends because others took its cores: {error!r}") from error
-                if driver.job_count == 1 and driver.process.name in self._store.fencers:
-                    raise ViolationError("a driver without cores fences another one") from error
-            case OptionError():
-                raise ViolationError(f"the options are valid, but the query fails: {error!r}") from error
-            case QueryRunError() if (cause := error.__cause__) is not None:
-                if not isinstance(cause, KafkaDirectError | FileSystemError) and "The query failed" in str(error):
-                    raise cause
-            case KafkaDirectError():
-                return
-            case _:
-                raise error
+    def _on_job(self, run: str, job: JobStart) -> None:
+        self._checker.jobs[run] = job
+        self.logs.job_started(self._drivers[job.driver].process.name, job.time)
 
     def _topics(self, number: int | None = None) -> list[str]:
         """Return what a driver subscribes to, by default the newest one."""
         selections = self._parameters["selections"]
         number = self._drivers[-1].number if number is None else number
         return list(selections[min(number, len(selections) - 1)])
-
-    def _define(
-        self, topics: list[str], prefix: str, fails_on_loss: bool, builder: ContinuousQueryBuilder
-    ) -> ContinuousQueryBuilder:
-        parameters = self._parameters
-        builder = builder.read(
-            {
-                **self._connection(),
-                "kafka.isolation.level": parameters["isolation"],
-                "subscribe": ",".join(topics),
-                "startingOffsets": parameters["starting"],
-                "failOnDataLoss": fails_on_loss,
-            }
-        )
-        builder = builder.select("key", "value")
-        seconds = parameters.get("function_seconds", 0.0)
-        drops_rows, outputs = parameters["drops_rows"], parameters["output_topics"]
-        if drops_rows or seconds or outputs > 1:
-            builder = builder.map_batches(UserFunction(self.name, seconds, drops_rows=drops_rows, topics=outputs))
-        if parameters["guarantee"] == "function":
-            return builder.to(RowSinkFactory(self.name))
-        if parameters["guarantee"] == "database":
-            return builder.to(DatabaseSinkFactory(self.name))
-        delivery_timeout_ms = parameters["api_timeout_ms"] + parameters["request_timeout_ms"]
-        options: dict[str, object] = {"kafka.delivery.timeout.ms": delivery_timeout_ms}
-        if parameters["guarantee"] == "exactly-once":
-            options |= {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": prefix}
-        return builder.to_kafka(OUTPUTS[0] if outputs == 1 else None, options)
-
-    def _connection(self) -> dict[str, str]:
-        servers = ",".join(f"broker-{number}:9092" for number in sorted(self._cluster.brokers))
-        return {
-            "kafka.bootstrap.servers": servers,
-            "kafka.request.timeout.ms": str(self._parameters["request_timeout_ms"]),
-            "kafka.default.api.timeout.ms": str(self._parameters["api_timeout_ms"]),
-        }
 
     # Faults of processes.
 

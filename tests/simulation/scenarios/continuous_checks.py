@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from tests.simulation.scenarios.record_truth import PartitionTruth, RecordTruth, Version
 
     from pyspark_kafka_direct.errors import DataLossError
+    from pyspark_kafka_direct.offsets import TopicPartition
 
+_MAX_STAMP_AHEAD: Final = 2
 OUTPUTS: Final = ("alerts", "audit")
 
 
@@ -59,10 +62,12 @@ class OutputChecker:
         self.steady_at = math.inf  # when the query had read everything, after all faults
         self.planned_starts: dict[tuple[str, int], PlannedStart] = {}  # the last ones
         self.active_since: dict[int, float] = {}  # when the tasks of each driver have completed an epoch
+        self._task_sizes: dict[str, list[int]] = {}  # how many partitions the tasks of each run read
         self._guarantee: str = parameters["guarantee"]
         self._committed_only: bool = parameters["isolation"] == "read_committed"
         self._drops_rows: bool = parameters["drops_rows"]
         self._output_topics: int = parameters["output_topics"]
+        self._is_stamped: bool = bool(parameters.get("stamps")) and not parameters["micro_batches"]
         self._has_topic_ids: bool = parameters["cluster"].get("topic_ids", True)
         self._has_other_selections = len(parameters["selections"]) > 1
         self._truth = truth
@@ -74,8 +79,9 @@ class OutputChecker:
         """Whether a log was truncated that readers may have read."""
         return any(truth.lost for truth in self._truth.partitions.values())
 
-    def sink_opened(self, run: str) -> None:
-        """Note what is committed when a task begins to read."""
+    def sink_opened(self, run: str, partitions: Collection[TopicPartition] = ()) -> None:
+        """Note what is committed when a task begins to read, and what it reads."""
+        self._task_sizes.setdefault(run, []).append(len(partitions))
         # If another run has started, this one was suspended before: its driver may not know what is committed now.
         if run == next(reversed(self.jobs)):
             self.jobs[run] = self.jobs[run]._replace(committed=self._store.committed_offsets())
@@ -120,6 +126,9 @@ class OutputChecker:
 
     def check(self) -> None:
         """Check everything that was written until now."""
+        for run, sizes in self._task_sizes.items():
+            if max(sizes) - min(sizes) > 1:
+                raise ViolationError(f"the tasks of the run {run} read {sizes} partitions")
         written = self.written()
         sources = {value: each for each, value in self._sources()}
         for value in written:
@@ -194,6 +203,25 @@ class OutputChecker:
         expected = self._oracle.attributes[source.decode(), int(partition), value].key
         if key != expected:
             raise ViolationError(f"the record {value!r} has the key {key!r} in the output, not {expected!r}")
+        if self._is_stamped:
+            self._check_stamp((source.decode(), int(partition)), topic, index, value)
+
+    def _check_stamp(self, tp: tuple[str, int], topic: str, index: int, value: bytes) -> None:
+        """Check that the headers of ``stampBatch`` name the query, and the epoch of the record."""
+        headers = dict(self._oracle.attributes[topic, index, value].headers)
+        query = json.loads(self._store.files["metadata"])["id"]
+        if headers.get(b"spark.query.id") != query.encode():
+            raise ViolationError(f"the record {value!r} has the headers {headers}, and is of the query {query}")
+        if self._guarantee != "exactly-once" or self._truth.generations[tp[0]] > 1:
+            return  # a failed epoch has other stamps
+        truth = self._truth.partitions[(tp[0], 1, tp[1])]
+        offset = next(offset for offset, each in truth.versions.items() if any(v.value == value for v in each))
+        ends = self._store.planned.items()
+        epoch = min((each for each, offsets in ends if offsets.get(tp, 0) > offset), default=None)
+        stamp = int(headers[b"spark.batch.id"])
+        # It is higher after idle epochs, and if transactions were ahead of the logs.
+        if epoch is not None and not truth.lost and not epoch <= stamp <= epoch + _MAX_STAMP_AHEAD:
+            raise ViolationError(f"the record {value!r} of epoch {epoch} has the stamp {stamp}")
 
     def _required(self, topics: Collection[str]) -> Iterator[tuple[_Source, bytes]]:
         start = self._store.start or {}

@@ -151,6 +151,9 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "executors": 2,
         "speculation": 0.0,
         "grows_after_report": rng.random() < 0.5,  # a truncated log, as soon as a run has reported it
+        "commits_to_group": rng.random() < 0.3,
+        "stamps": rng.random() < 0.3,
+        "expands_at_end": rng.random() < 0.15,
         "sink_failures": [rng.randrange(8 * scale) for _ in range(rng.choice((0, 0, 1)))],  # flushes that fail
     }
     outputs = dict.fromkeys(OUTPUTS[: parameters["output_topics"]], parameters["output_partitions"])
@@ -177,6 +180,12 @@ def draw(rng: random.Random, size: Size) -> Plan:
             events, is_unclean = _draw_restart_with_a_recreated_topic(rng, parameters, topic), False
     if guarantee == "exactly-once" and not shares_checkpoint and not long and rng.random() < 0.06:
         events, is_unclean = _draw_restart_before_the_first_offsets(rng, parameters), False
+    if guarantee == "exactly-once" and not long and rng.random() < 0.05:
+        seconds = _CHANGE_SECONDS
+        events, is_unclean = _draw_topics_that_are_selected_again(rng, parameters), False
+    if guarantee in ("at-least-once", "function") and not long and rng.random() < 0.04:
+        seconds = 2 * _CHANGE_SECONDS
+        events, is_unclean = _draw_failed_commit_of_a_recreated_topic(rng, parameters), False
     if is_unclean:
         events += tuple(_draw_unclean_elections(rng, partitions, seconds, scale))
     if guarantee != "database" and not shares_checkpoint and not long and rng.random() < 0.03:
@@ -271,6 +280,48 @@ def _draw_restart_before_the_first_offsets(rng: random.Random, parameters: dict[
         each for at in (0.2, 0.4, 0.6, 0.8, 1.0) for topic in partitions for each in _appends_to(partitions, topic, at)
     ]
     return ()
+
+
+def _draw_topics_that_are_selected_again(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:
+    """Draw topics that a driver does not read for some epochs, and the next one reads again."""
+    partitions = parameters["partitions"] = {"flights": rng.randint(1, 2), "trains": rng.randint(1, 2)}
+    selected = rng.choice(tuple(partitions))
+    parameters |= {
+        **_WITHOUT_FAULTS,
+        "fail_on_data_loss": False,
+        "selections": [list(partitions), [selected], list(partitions)],
+        "kills": [[2.0, "driver", 0], [4.5, "driver", 0]],
+        "restart_seconds": 0.01,
+        "start": {**parameters["start"], "epochInterval": 0.1, "maxRestarts": 3},
+    }
+    times = [number / 5 for number in range(2, 30)]
+    parameters["appends"] = [
+        each for at in times for topic in partitions for each in _appends_to(partitions, topic, at)
+    ]
+    return ()
+
+
+def _draw_failed_commit_of_a_recreated_topic(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:
+    """Draw a topic that is recreated while tasks read it, and whose first epoch cannot be committed.
+
+    Meanwhile its log becomes longer than the old one, so the offsets of the old topic would be valid in the new one.
+    """
+    partitions = parameters["partitions"] = {"flights": 1}
+    parameters |= {
+        **_WITHOUT_FAULTS,
+        "cluster": {**parameters["cluster"], "topic_ids": True},
+        "fail_on_data_loss": False,
+        "selections": [list(partitions)],
+        "kills": [],
+        "start": {**parameters["start"], "epochInterval": 0.1, "maxRestarts": 3},
+        "failed_offsets_file": [2.1, "flights", rng.randint(20, 40)],  # and how many records are appended then
+    }
+    records = rng.randint(5, 15)
+    parameters["appends"] = [
+        {"partition": 0, "records": count, "keys": 0, "producer": 0, "transaction": None, "at": at}
+        for at, count in ((0.5, records), (2.2, 1))
+    ]
+    return (Event("recreate_topic", 2.0, args={"topic": "flights", "partitions": 1, "seconds": 0.0}),)
 
 
 def _draw_growth_after_a_truncation(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.scenarios.checkpoint_store import CheckpointStore
 
 _SCHEMA = read_schema(StructType([StructField("offset", LongType()), StructField("value", BinaryType())]))
-_METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+_COMMIT = 'v1\n{"nextBatchWatermarkMs":5000}'
 _TRIGGERS = 3
 _INTERVAL = 0.1
 
@@ -39,12 +39,14 @@ class SharedCheckpoint(Checkpoint):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "committed" and "_store" in self.__dict__:
-            self._store.create(f"commits/{value - 1}", 'v1\n{"nextBatchWatermarkMs":0}', self._process)
+            self._store.create(f"commits/{value - 1}", _COMMIT, self._process)
         super().__setattr__(name, value)
 
     def write_end(self, batch: int, text: str, time: float, run: int, asked_at: float) -> None:
         super().write_end(batch, text, time, run, asked_at)
-        self._store.create(f"offsets/{batch}", f"v1\n{_METADATA}\n{text}", self._process)
+        settings, watermark = self._store.last_metadata()
+        metadata = f'{{"batchWatermarkMs":{watermark},"batchTimestampMs":1,"conf":{settings}}}'
+        self._store.create(f"offsets/{batch}", f"v1\n{metadata}\n{text}", self._process)
 
 
 class MicroBatchRun:

@@ -26,6 +26,8 @@ class RecoveryRun:
     ) -> None:
         self.has_recovered = False
         self.error: Exception | None = None
+        self._start: Mapping[tuple[str, int], int] = {}  # that the call has returned
+        self._committed: Mapping[tuple[str, int], int] = {}  # at that time
         self._environment = environment
         self._store = store
         self._options = options
@@ -40,6 +42,8 @@ class RecoveryRun:
         """Raise an error that the history cannot cause."""
         if isinstance(self.error, InvalidOffsetsError | TransactionStateError | OptionError):
             raise ViolationError(f"a checkpoint cannot be recovered: {self.error!r}") from self.error
+        if self._start != self._committed:
+            raise ViolationError(f"the recovery has returned {self._start}, and committed is {self._committed}")
         if self.error is not None and not isinstance(self.error, KafkaDirectError | FileSystemError):
             raise self.error
 
@@ -49,7 +53,11 @@ class RecoveryRun:
             with self._environment.world.operation():
                 logs = open_logs(self._store, self._process)
                 options = parse_sink_options({"deliveryGuarantee": "exactly-once", **self._options}, streaming=True)
-                fence_and_recover(logs, options, logs.query_id("unused"), pool)
+                files = self._store.files_of_others(self._process.name)
+                start = fence_and_recover(logs, options, logs.query_id("unused"), pool)
+                if files == self._store.files_of_others(self._process.name):
+                    self._start = {} if start is None else {(tp.topic, tp.partition): start[tp] for tp in start}
+                    self._committed = self._store.committed_offsets()
         except ProcessKilled:
             raise
         except Exception as error:

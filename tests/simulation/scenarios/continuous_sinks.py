@@ -46,16 +46,16 @@ class RowSinkFactory:
         self._name = name
 
     def __call__(self, task: TaskInfo) -> RowSink:
-        HISTORIES[self._name].open_sink(task.run_id)
-        return RowSink(HISTORIES[self._name], task.run_id)
+        return RowSink(HISTORIES[self._name], task)
 
 
 class RowSink:
     """A sink of the user: rows are durable after a flush."""
 
-    def __init__(self, history: QueryHistory, run: str) -> None:
+    def __init__(self, history: QueryHistory, task: TaskInfo) -> None:
+        self._number = history.open_sink(task.run_id, task.partitions)
         self._history = history
-        self._run = run
+        self._run = task.run_id
         self._rows: list[bytes] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -66,12 +66,11 @@ class RowSink:
         self._rows = []
 
     def close(self) -> None:
-        pass
+        self._history.close_sink(self._number)
 
 
 class DatabaseSinkFactory(RowSinkFactory):
     def __call__(self, task: TaskInfo) -> DatabaseSink:
-        HISTORIES[self._name].open_sink(task.run_id)
         return DatabaseSink(HISTORIES[self._name], task)
 
 
@@ -79,7 +78,7 @@ class DatabaseSink(RowSink):
     """A sink of the user that stores rows and positions in one transaction."""
 
     def __init__(self, history: QueryHistory, task: TaskInfo) -> None:
-        super().__init__(history, task.run_id)
+        super().__init__(history, task)
         self._known = {tp: history.database.get(tp) for tp in task.partitions}
 
     def stored_positions(self) -> Mapping[TopicPartition, int]:

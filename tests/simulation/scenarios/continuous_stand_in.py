@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 _CORE_RETRY_SECONDS = 0.05
 _POLL_SECONDS = 5.0
 _STEADY_SECONDS = 1.0
+_QUERY_THREADS = tuple(
+    f"pyspark-kafka-direct-{name}"
+    for name in ("continuous", "partition-discovery", "job", "epoch-committer", "init-producer-id")
+)
 
 
 class SparkJobError(Exception):
@@ -73,6 +77,7 @@ class ContinuousDriver:
         self.is_alone = True  # no other driver has run at the same time
         self.ended = False  # the application has ended in order, or with an error
         self.error: Exception | None = None
+        self.stop_requested = False
         self.stop_seconds: float | None = None  # how long a stop took
         self.is_processing = False  # whether a call of processAllAvailable has not returned
         self.query: ContinuousQuery | None = None
@@ -109,6 +114,7 @@ class ContinuousDriver:
     def stop(self) -> None:
         """The user stops the query."""
         if self.is_running:
+            self.stop_requested = True
             self.process.spawn("stop", self._stop)
 
     def process_all(self, on_return: Callable[[], None]) -> None:
@@ -133,6 +139,21 @@ class ContinuousDriver:
         self.process.kill()
         for each in self._workers:
             each.kill()
+
+    @property
+    def query_status(self) -> str:
+        """The message of the query's status."""
+        return "" if self.query is None else str(self.query.status["message"])
+
+    def leftovers(self) -> list[str]:
+        """Return the threads and sockets that the query has not ended or closed in the driver."""
+        process = self.process
+        threads = [
+            each.name
+            for each in self.environment.world.tasks
+            if each.process is process and not each.greenlet.dead and each.name.startswith(_QUERY_THREADS)
+        ]
+        return threads + self.environment.network.peers.open_sockets(process)
 
     def workers(self) -> list[SimulatedProcess]:
         return [each for each in self._workers if not each.dead]
