@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.errors import ProcessKilled, ViolationError
@@ -29,6 +30,7 @@ FILE_FAULTS: Final = (
 )
 Offsets = dict[tuple[str, int], int]
 _MAX_FENCING_FILES: Final = 3
+_ATTEMPTS: Final = 5  # of an operation, by the package
 
 
 class FileSystemError(Exception):
@@ -51,8 +53,9 @@ class CheckpointStore:
         self.fencers: set[str] = set()  # processes that have fenced the drivers of a query that has begun
         self.notes: list[str] = []  # broken rules that matter less than lost and duplicated records
         self.on_pause: Callable[[SimulatedProcess], None] = lambda _: None
-        self.on_failed_create: Callable[[], None] = lambda: None
-        self._fails_once_at: float | None = None
+        self._fails_from = math.inf  # when an entry of the offset log cannot be written
+        self._failed_entries: list[str] = []  # that were written since then
+        self._on_failed: Callable[[], None] = lambda: None
         self._creators: list[str] = []  # processes that have created files
         self._committer = ""  # the process that has written the last commit
         self._consecutive_commits = 0  # of this process
@@ -94,18 +97,22 @@ class CheckpointStore:
 
     # Changes.
 
-    def fails_create(self, name: str) -> bool:
-        """Return whether this is the drawn entry of the offset log that cannot be written."""
-        since = self._fails_once_at
-        if since is None or not name.startswith("offsets/") or self.environment.world.now < since:
+    def fails_create(self, name: str, text: str) -> bool:
+        """Return whether this is the drawn entry of the offset log that cannot be written, at any attempt."""
+        if not name.startswith("offsets/") or self.environment.world.now < self._fails_from:
             return False
-        self._fails_once_at = None
-        self.on_failed_create()
-        return True
+        self._failed_entries.append(text)
+        attempts = self._failed_entries.count(self._failed_entries[0])
+        if text == self._failed_entries[0] and attempts == _ATTEMPTS:
+            self._on_failed()
+        return text == self._failed_entries[0]
 
-    def fail_once(self, at: float, on_failed: Callable[[], None]) -> None:
-        """Let the first entry of the offset log fail that is written from then on, and call a function at that time."""
-        self._fails_once_at, self.on_failed_create = at, on_failed
+    def fail_entry(self, at: float, on_failed: Callable[[], None]) -> None:
+        """Let the first entry of the offset log fail that is written from then on; call a function at the last attempt.
+
+        A single failure is no failure for the package, which repeats operations.
+        """
+        self._fails_from, self._on_failed = at, on_failed
 
     def create(self, name: str, text: str, process: str) -> bool:
         folder, _, number = name.partition("/")
@@ -239,7 +246,12 @@ class ProcessFiles:
         self._operate("mkdirs", name, lambda: self._store.folders.add(name))
 
     def create(self, name: str, text: str) -> bool:
-        return bool(self._operate("create", name, lambda: self._store.create(name, text, self._process.name)))
+        return bool(self._operate("create", name, lambda: self._create(name, text)))
+
+    def _create(self, name: str, text: str) -> bool:
+        if self._store.fails_create(name, text):
+            raise FileSystemError(f"cannot create {name}")
+        return self._store.create(name, text, self._process.name)
 
     def delete(self, name: str) -> None:
         self._operate("delete", name, lambda: self._store.delete(name, self._process.name))
@@ -267,8 +279,6 @@ class ProcessFiles:
         world.block("the file system", delay + 0.0003 + 0.01 * store.rng.random() ** 6)
         if fault == "outage_file":
             store.outage_until = world.now + seconds
-        if kind == "create" and store.fails_create(name):
-            raise FileSystemError(f"cannot create {name}")
         if fault == "fail_file" or (world.now < store.outage_until and not store.environment.is_quiet):
             raise FileSystemError(f"cannot {kind} {name}")
         result = effect()

@@ -149,7 +149,7 @@ class QueryHistory:
             self._world.at(started_at + at, self._start_driver)
         if (failed := parameters.get("failed_offsets_file")) is not None:
             at, topic, records = failed
-            self._store.fail_once(started_at + at, partial(self._writer.append_to, topic, 0, records))
+            self._store.fail_entry(started_at + at, partial(self._writer.append_to, topic, 0, records))
         self._start_driver()
         supervisor = self._environment.process("supervisor")
         self._world.run([supervisor.spawn("watch", lambda: self._supervise(supervisor))])

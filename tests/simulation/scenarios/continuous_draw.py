@@ -183,7 +183,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     if guarantee == "exactly-once" and not long and rng.random() < 0.05:
         seconds = _CHANGE_SECONDS
         events, is_unclean = _draw_topics_that_are_selected_again(rng, parameters), False
-    if guarantee in ("at-least-once", "function") and not long and rng.random() < 0.04:
+    if guarantee in ("at-least-once", "function") and not long and rng.random() < 0.08:
         seconds = 2 * _CHANGE_SECONDS
         events, is_unclean = _draw_failed_commit_of_a_recreated_topic(rng, parameters), False
     if is_unclean:
@@ -309,7 +309,8 @@ def _draw_failed_commit_of_a_recreated_topic(rng: random.Random, parameters: dic
     partitions = parameters["partitions"] = {"flights": 1}
     parameters |= {
         **_WITHOUT_FAULTS,
-        "cluster": {**parameters["cluster"], "topic_ids": True},
+        # Otherwise a new topic that is shorter than the old one is taken for a truncated log.
+        "cluster": {**parameters["cluster"], "topic_ids": True, "leader_epochs": True},
         "fail_on_data_loss": False,
         "selections": [list(partitions)],
         "kills": [],
