@@ -6,6 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.simulation.network import Network
     from tests.simulation.process import SimulatedProcess
 
@@ -21,6 +23,7 @@ class PeerNetwork:
         self.world = network.world
         self.sockets: list[PeerSocket] = []  # both ends of all connections
         self.rng = network.world.rng("peers")
+        self.on_listen: Callable[[PeerListener], None] = lambda _: None
         self._listeners: dict[tuple[str, int], PeerListener] = {}
         self._ports = 0
 
@@ -31,6 +34,7 @@ class PeerNetwork:
         if (host, port) in self._listeners:
             raise OSError(98, "Address already in use")
         listener = self._listeners[host, port] = PeerListener(self, process, host, port)
+        self.on_listen(listener)
         return listener
 
     def find_listener(self, address: tuple[str, int]) -> PeerListener | None:

@@ -25,17 +25,19 @@ from tests.simulation.scenarios.continuous_endings import check_commit_group, ju
 from tests.simulation.scenarios.continuous_logs import DriverLogs
 from tests.simulation.scenarios.continuous_micro_batches import MicroBatchRun
 from tests.simulation.scenarios.continuous_options import connection_options, define_query
+from tests.simulation.scenarios.continuous_prefix import OtherQuery
 from tests.simulation.scenarios.continuous_recovery import RecoveryRun
 from tests.simulation.scenarios.continuous_reports import check_progress
 from tests.simulation.scenarios.continuous_sinks import HISTORIES, UserError
 from tests.simulation.scenarios.continuous_stand_in import ContinuousDriver
+from tests.simulation.scenarios.continuous_strangers import Strangers
 from tests.simulation.scenarios.record_truth import RecordTruth, TruthAndOracle
 from tests.simulation.scenarios.record_writer import RecordWriter
 
 from pyspark_kafka_direct.errors import DataLossError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tests.simulation.cluster.groups import CommittedOffset
     from tests.simulation.history import Plan
@@ -90,7 +92,7 @@ class QueryHistory:
 
     def __init__(self, world: World, plan: Plan) -> None:
         self.name = f"{world.seed}"
-        self.logs = DriverLogs(world, self.start_changed)
+        self.logs = DriverLogs(world, self.start_changed, is_calm=bool(plan.parameters.get("is_calm")))
         self._world = world
         self._parameters = parameters = plan.parameters
         self._environment = Environment(world, plan)
@@ -150,6 +152,10 @@ class QueryHistory:
         if (failed := parameters.get("failed_offsets_file")) is not None:
             at, topic, records = failed
             self._store.fail_entry(started_at + at, partial(self._writer.append_to, topic, 0, records))
+        if (cancelled_at := parameters.get("cancelled_at")) is not None:
+            self._world.at(started_at + cancelled_at, self._cancel_job)
+        if parameters.get("strangers"):
+            Strangers(self._environment, parameters["strangers"])
         self._start_driver()
         supervisor = self._environment.process("supervisor")
         self._world.run([supervisor.spawn("watch", lambda: self._supervise(supervisor))])
@@ -270,6 +276,43 @@ class QueryHistory:
                     f"{[(each.number, each.error) for each in self._drivers[-4:]]}"
                 )
         self._stop_last(supervisor)
+        if token := self._parameters.get("reuses_prefix"):
+            self._run_other_query(supervisor, token)
+
+    def _run_other_query(self, supervisor: SimulatedProcess, token: str) -> None:
+        """Let a query with another checkpoint use the prefix of this one."""
+        if not self._has_intact_logs:
+            return
+        parameters = {**self._parameters, "starting": "latest"}
+
+        def create(number: int, store: CheckpointStore, token: str) -> ContinuousDriver:
+            define = partial(
+                define_query,
+                parameters=parameters,
+                history=self.name,
+                topics=self._topics(),
+                prefix=self._prefix,
+                fails_on_loss=True,
+                overrides={"resetTransactionState": token} if token else {},
+            )
+            on_job: Callable[..., None] = lambda *_: None  # noqa: E731
+            return ContinuousDriver(self._environment, number, store, parameters, define, on_job, self._cores)
+
+        other = OtherQuery(self._environment, self._checker, self._prefix, self._topics(), create)
+        other.run(supervisor, self._append_everywhere, token.removeprefix("none"))
+
+    def _cancel_job(self) -> None:
+        """Cancel the job of the query while a call of ``processAllAvailable`` waits."""
+        driver = self._drivers[-1]
+        if driver.is_running and driver.query is not None and driver.query.status["isTriggerActive"]:
+            driver.process_all(lambda: None)
+            self._world.after(0.3, driver.cancel_by_user)
+
+    def _end_driver(self, driver: ContinuousDriver) -> None:
+        """End a driver, whose query has ended."""
+        if driver.is_processing and driver.ended:
+            self._store.notes.append(f"the query has ended with {driver.error!r}, and processAllAvailable waits")
+        driver.end()
 
     def _note_active_driver(self) -> None:
         driver = self._drivers[-1]
@@ -361,7 +404,10 @@ class QueryHistory:
                 self._skip_loss |= judge_driver(driver, self._checker, self._store, self._world.now)
                 if driver.ended:
                     self.logs.check_end(driver, driver.parameters["start"])
-                self._world.after(self._parameters["linger_seconds"], driver.end)
+                linger = self._parameters["linger_seconds"]
+                self._world.after(
+                    max(linger, _STOP_SECONDS) if driver.is_processing else linger, self._end_driver, driver
+                )
                 if driver is self._drivers[-1] and self._restart_at is None:
                     self._restart_at = self._world.now + self._parameters["restart_seconds"] + 0.1 * driver.number
         if self._micro_batches is not None and self._micro_batches.is_over:

@@ -17,6 +17,7 @@ from tests.simulation.faults import CHANGES, CRASHES, PAUSES
 from tests.simulation.history import Event, Plan
 from tests.simulation.scenarios.checkpoint_store import FILE_FAULTS
 from tests.simulation.scenarios.continuous_checks import OUTPUTS
+from tests.simulation.scenarios.continuous_strangers import STRANGERS
 from tests.simulation.scenarios.exactly_once import SAFE_EVENTS
 from tests.simulation.scenarios.spark_stand_in import STEPS
 
@@ -186,11 +187,16 @@ def draw(rng: random.Random, size: Size) -> Plan:
     if guarantee in ("at-least-once", "function") and not long and rng.random() < 0.08:
         seconds = 2 * _CHANGE_SECONDS
         events, is_unclean = _draw_failed_commit_of_a_recreated_topic(rng, parameters), False
+    if guarantee == "exactly-once" and not parameters["micro_batches"] and not long and rng.random() < 0.12:
+        parameters |= {"reuses_prefix": rng.choice(("none", "0123456789abcdef")), "stamps": False}
     if is_unclean:
         events += tuple(_draw_unclean_elections(rng, partitions, seconds, scale))
     if guarantee != "database" and not shares_checkpoint and not long and rng.random() < 0.03:
         seconds = _CHANGE_SECONDS
         events = _draw_growth_after_a_truncation(rng, parameters)
+    if not long and rng.random() < 0.1:
+        seconds = 12.0
+        events = _draw_without_faults(rng, parameters)
     expansions = [each for each in events if each.kind == "expand_topic"][_MAX_EXPANSIONS:]
     events = tuple(each for each in events if each not in expansions)
     return Plan("continuous", parameters, events, quiet_after=seconds)
@@ -279,6 +285,34 @@ def _draw_restart_before_the_first_offsets(rng: random.Random, parameters: dict[
     parameters["appends"] = [
         each for at in (0.2, 0.4, 0.6, 0.8, 1.0) for topic in partitions for each in _appends_to(partitions, topic, at)
     ]
+    return ()
+
+
+def _draw_without_faults(rng: random.Random, parameters: dict[str, Any]) -> tuple[Event, ...]:
+    """Draw a history in which nothing fails, so a query does not restart, and has nothing to warn of.
+
+    Other programs may connect to the driver, a rate may be limited, and a user may cancel the job.
+    """
+    partitions = parameters["partitions"]
+    parameters |= {
+        **_WITHOUT_FAULTS,
+        "is_calm": True,
+        "failed_offsets_file": None,
+        "slow_files": [0.0, 0.0, 0.0],
+        "selections": [list(partitions)],
+        "kills": [],
+        "strangers": [
+            [rng.choice(tuple(STRANGERS)), rng.choice((0.0, 0.05, 5.0))] for _ in range(rng.choice((0, 1, 3)))
+        ],
+    }
+    if rng.random() < 0.4:
+        parameters["start"] = {**parameters["start"], "maxRecordsPerSecond": rng.choice((8, 15))}
+        parameters["function_seconds"] = 0.0
+        for topic in partitions:
+            for at in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2):
+                parameters["appends"] += _appends_to(partitions, topic, at)
+    if rng.random() < 0.3:
+        parameters["cancelled_at"] = round(0.5 + 2.0 * rng.random(), 3)
     return ()
 
 

@@ -29,6 +29,8 @@ _RESTART: Final = re.compile(
     r"restarts from the last committed epoch in ([\d.]+) s \(restart (\d+) of at most (\d+) within [^)]+ s\): (.*)",
     re.DOTALL,
 )
+# Warnings in a history without faults. Other programs may connect to the port of a driver, and a producer may be slow.
+_JUSTIFIED: Final = ("A connection to the control port", "isolation.level=read_committed does not read past")
 _ROUNDING: Final = 0.06  # of the pause in the text
 _CANCELLED: Final = "SPARK_JOB_CANCELLED"
 # Errors after which a query restarts, as long as it may, but for some subclasses. The last two end the first run.
@@ -44,8 +46,12 @@ class _Restart(NamedTuple):
 class DriverLogs(logging.Handler):
     """Receives the warnings of all drivers of a history."""
 
-    def __init__(self, world: World, start_changed: Callable[[str, int, int, int], None]) -> None:
+    def __init__(
+        self, world: World, start_changed: Callable[[str, int, int, int], None], *, is_calm: bool = False
+    ) -> None:
+        """``is_calm`` says that the history has no faults, so that a warning has no reason."""
         super().__init__(logging.WARNING)
+        self._is_calm = is_calm
         self.rejections: list[str] = []  # of reports: the next run hides what was wrong with them
         self.notes: list[str] = []  # broken rules
         self._world = world
@@ -55,6 +61,8 @@ class DriverLogs(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
+        if self._is_calm and not message.startswith(_JUSTIFIED):
+            self.notes.append(f"a warning without a fault: {message}")
         if "do not add up" in message:
             self.rejections.append(message)
         if (match := OFFSET_CHANGED.search(message)) is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.errors import ViolationError
 from tests.simulation.scenarios.continuous_checks import is_dropped
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tests.simulation.scenarios.record_truth import RecordTruth, Version
+
+_REPORT_SECONDS: Final = 1.0  # from the reads of an epoch until its report
+_MAX_BURST: Final = 12  # records that the tasks may read at once
 
 
 def check_progress(
@@ -24,6 +28,8 @@ def check_progress(
     epochs = [each["batchId"] for each in reports]
     if epochs != sorted(set(epochs)):
         raise ViolationError(f"the reports have the epochs {epochs}")
+    if (rate := parameters["start"].get("maxRecordsPerSecond")) is not None:
+        _check_rate(reports, rate)
     ends: Mapping[str, Mapping[str, int]] = {}
     for each in reports:
         source = each["sources"][0]
@@ -41,11 +47,24 @@ def check_progress(
         ends = source["endOffset"]
 
 
+def _check_rate(reports: Sequence[Mapping[str, Any]], rate: int) -> None:
+    """Check that a query does not read more records than ``maxRecordsPerSecond`` allows."""
+    times = [datetime.fromisoformat(each["timestamp"]).timestamp() for each in reports]
+    for first in range(len(reports)):
+        rows = 0
+        for last in range(first + 1, len(reports)):
+            rows += reports[last]["numInputRows"]
+            # The records were read some time before the report.
+            if rows > rate * (times[last] - times[first] + _REPORT_SECONDS) + _MAX_BURST:
+                raise ViolationError(f"{rows} records are read in {times[last] - times[first]} s, more than {rate}/s")
+
+
 def _seconds_of_epoch(parameters: Mapping[str, Any]) -> float:
     """Return how long an epoch with a few records may take without faults."""
     calls = 12  # of the function
     function, flush = parameters.get("function_seconds", 0.0), parameters["flush_seconds"]
-    return float(2 * parameters["start"]["epochInterval"] + calls * function + 2 * flush + 1.0)
+    rate = parameters["start"].get("maxRecordsPerSecond") or math.inf
+    return float(2 * parameters["start"]["epochInterval"] + calls * function + 2 * flush + 1.0 + _MAX_BURST / rate)
 
 
 def _check_counts(

@@ -89,6 +89,7 @@ class ContinuousDriver:
         self._worker_count = 0
         self._jobs: dict[int, str] = {}  # groups, by thread
         self._cancelled: set[str] = set()
+        self._cancelled_by_user: set[str] = set()
         self._job_started_at = 0.0
         self._waiting: dict[str, Task] = {}  # for a job, by group
         self._rng = environment.world.rng(f"spark {number}")
@@ -192,6 +193,12 @@ class ContinuousDriver:
         self._cancelled.add(group)
         self.wake_job(group)
 
+    def cancel_by_user(self) -> None:
+        """A user cancels the running jobs in Spark's UI."""
+        self._cancelled_by_user.update(self._waiting)
+        for group in tuple(self._waiting):
+            self.wake_job(group)
+
     def wake_job(self, group: str) -> None:
         """Wake the thread that waits for a job, unless the job has ended."""
         if group in self._waiting:
@@ -210,6 +217,8 @@ class ContinuousDriver:
         failed: BaseException | None = None
         try:
             while any(not each.ended for each in attempts):
+                if group in self._cancelled_by_user:
+                    raise SparkJobError(f"[SPARK_JOB_CANCELLED] The job of the group {group} was cancelled")
                 if group in self._cancelled:
                     raise SparkJobError(f"Job group {group} was cancelled")
                 lost = [each for each in attempts if each.is_lost]
