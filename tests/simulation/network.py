@@ -70,6 +70,8 @@ class Network:
         self.on_send: Callable[[int, int, str, bytes], None] = _ignore_all  # number, connection, API and frame
         self.on_answer: Callable[[int, str, Mapping[str, Any], str | None], None] = _ignore_all  # to a request's number
         self.on_connect: Callable[[float], None] = _ignore  # is called with the time that a connect may take
+        self.silent_addresses: set[str] = set()  # of hosts with several addresses: nothing responds there
+        self.on_resolve: Callable[[str, int], list[str]] = _only_address  # returns the addresses of a host
         self.connect_count = 0
         self.peers = PeerNetwork(self)
         self._rng = world.rng("network")
@@ -127,7 +129,7 @@ class Network:
         if broker is not None and broker.paused and fault is None:
             # The operating system of a stopped process still accepts connections.
             world.block("a connect", self.latency())
-        elif fault is not None and fault.kind == "stall_connect":
+        elif address[0] in self.silent_addresses or (fault is not None and fault.kind == "stall_connect"):
             world.block("a connect that gets no response", seconds)
             raise TimeoutError("timed out")
         else:
@@ -559,6 +561,10 @@ def _ignore(_: object) -> None:
 
 def _ignore_all(*_: object) -> None:
     """Do nothing."""
+
+
+def _only_address(host: str, _flags: int) -> list[str]:
+    return [host]
 
 
 def _same(_broker: int, _api: str, values: Mapping[str, Any]) -> Mapping[str, Any]:

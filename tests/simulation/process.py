@@ -83,7 +83,10 @@ class SimulatedProcess:
 
     def resolve_host(self, host: str, port: int, family: int, flags: int) -> list[Address]:
         self.world.checkpoint()
-        return [Address(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, (host, port))]
+        return [
+            Address(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, (address, port))
+            for address in self.network.on_resolve(host, flags)
+        ]
 
     def connect_tcp(self, address: Address, seconds: float, receive_buffer: int, send_buffer: int) -> Any:
         self._check_alive()

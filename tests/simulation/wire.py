@@ -19,6 +19,7 @@ APIS: Final[Mapping[int, ApiMessageType]] = {
     api.key: api for api in (*vars(messages).values(), LIST_GROUPS) if isinstance(api, ApiMessageType)
 }
 _HEADER = struct.Struct(">ihhih")  # size, API key, API version, correlation id, length of the client id
+_UNSUPPORTED_VERSION = 35
 _RESPONSE_HEADER = struct.Struct(">ii")
 
 
@@ -65,6 +66,8 @@ def encode_response(request: ReceivedRequest, values: Mapping[str, Any], codec: 
     """Encode a response with its size and header."""
     api = APIS[request.key]
     version = request.version
+    if api.is_version_request and values["error_code"] == _UNSUPPORTED_VERSION:
+        version = 0  # the client has sent a version that the broker lacks (KIP-511)
     flexible = api.is_flexible(version)
     out = bytearray(b"\0" if flexible and not api.is_version_request else b"")
     if codec == "kio":
@@ -72,7 +75,7 @@ def encode_response(request: ReceivedRequest, values: Mapping[str, Any], codec: 
 
         out += encode_body(api, version, values)
     else:
-        _response_writer(request.key, version)(out, values)
+        _response_writer(api.key, version)(out, values)
     return _RESPONSE_HEADER.pack(len(out) + 4, request.correlation_id) + out
 
 

@@ -109,7 +109,13 @@ class SimulatedCluster:
     # Topics.
 
     def create_topic(
-        self, name: str, partitions: int = 1, *, configs: Mapping[str, str] | None = None, is_internal: bool = False
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        configs: Mapping[str, str] | None = None,
+        is_internal: bool = False,
+        replicas: int | None = None,  # None: the cluster's default
     ) -> SimulatedTopic | None:
         """Create a topic; None if it exists."""
         if name in self.topics:
@@ -122,7 +128,7 @@ class SimulatedCluster:
         self.topics[name] = topic
         self.generations_by_id[topic_id] = generation
         self.oracle.topic_created(name, generation, partitions, self.world.now)
-        self._add_partitions(topic, partitions)
+        self._add_partitions(topic, partitions, replicas)
         self.world.trace("topic created", name, generation, partitions)
         self.publish()
         return topic
@@ -422,9 +428,9 @@ class SimulatedCluster:
                 broker.apply_image(self.image)
         self.notify()
 
-    def _add_partitions(self, topic: SimulatedTopic, count: int) -> None:
+    def _add_partitions(self, topic: SimulatedTopic, count: int, replicas: int | None = None) -> None:
         broker_ids = list(self.brokers)
-        replicas = min(self.settings.replication_factor, len(broker_ids))
+        replicas = min(replicas or self.settings.replication_factor, len(broker_ids))
         for _ in range(count):
             index = len(topic.partitions)
             first = (self._topic_numbers + index) % len(broker_ids)

@@ -243,7 +243,7 @@ def _create_topic(broker: SimulatedBroker, requested: Any, *, validate_only: boo
     topic: SimulatedTopic | None = None
     topic_id = UUID(int=cluster.rng.getrandbits(128)) if validate_only and not error else _NO_ID
     if not error and not validate_only:
-        topic = cluster.create_topic(requested.name, count, configs=configs)
+        topic = cluster.create_topic(requested.name, count, configs=configs, replicas=factor)
     return {
         "name": requested.name,
         "topic_id": topic_id if topic is None else topic.topic_id,
