@@ -144,7 +144,6 @@ class Calls:
         started = environment.world.now
         client = self._client(driver, number, call)
         known = self._known_counts()
-        was_reached = client.was_reached
         error: KafkaDirectError | None = None
         with self._operations.operation() as operation:
             try:
@@ -161,7 +160,7 @@ class Calls:
             error,
             name=call["kind"],
             retries=environment.plan.parameters.get("retries"),
-            min_seconds=self._min_seconds(client, call, was_reached=was_reached),
+            min_seconds=self._min_seconds(client, call),
             topics={*self.counts, f"created-{number}"},
         )
         self._check_missing(client, call, known, error)
@@ -183,12 +182,12 @@ class Calls:
             raise ViolationError(f"{call['kind']} took {passed:.2f} s, and its deadline is {limit:.2f} s: {error!r}")
         return error
 
-    def _min_seconds(self, client: ClusterClient, call: dict[str, Any], *, was_reached: bool) -> float:
+    def _min_seconds(self, client: ClusterClient, call: dict[str, Any]) -> float:
         """Return the seconds for which a call is retried at least."""
         if call["kind"] == "confirm":  # it may end a step earlier
             return 0.0
         seconds = client.settings.default_api_timeout_ms
-        return (seconds if was_reached else min(seconds, client.settings.connect_timeout_ms)) / 1000
+        return (seconds if client.was_reached else min(seconds, client.settings.connect_timeout_ms)) / 1000
 
     def _has_garbled_responses(self) -> bool:
         return any(event.kind == "garble_response" for event in self._environment.plan.events)

@@ -42,6 +42,7 @@ class Operation:
     def __init__(self, started_at: float) -> None:
         self.started_at = started_at
         self.requests: Counter[str] = Counter()  # by API
+        self.brokers: set[int] = set()  # that were sent requests
         self.connects = 0
         self.warnings: list[tuple[float, logging.LogRecord]] = []
 
@@ -170,9 +171,10 @@ class Operations(logging.Handler):
         task = self._environment.world._current
         return None if task is None else self._running.get(task)
 
-    def _sent(self, _number: int, _connection: int, api: str, _frame: bytes) -> None:
+    def _sent(self, api: str, broker: int) -> None:
         if (operation := self._current()) is not None:
             operation.requests[api] += 1
+            operation.brokers.add(broker)
 
     def _connected(self, _: float) -> None:
         if (operation := self._current()) is not None:

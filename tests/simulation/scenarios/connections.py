@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.drawing import (
     GROUP_APIS,
+    MAX_REPEATS,
     READ_APIS,
     draw_aimed_crash,
     draw_cluster,
@@ -24,8 +25,9 @@ from tests.simulation.environment import Environment
 from tests.simulation.errors import ViolationError
 from tests.simulation.history import Event, Plan
 from tests.simulation.scenarios.connection_calls import FROM_ANY_BROKER, GROUP, READS, TOPICS, Calls
-from tests.simulation.scenarios.connection_calm import BROKER_CONFIGS, Calm, draw_calm
+from tests.simulation.scenarios.connection_calm import Calm, draw_calm
 from tests.simulation.scenarios.connection_operations import Operations
+from tests.simulation.scenarios.connection_truth import BROKER_CONFIGS
 from tests.simulation.scenarios.several_topics import create_topics, draw_place, draw_topics, partition_counts
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     topics = draw_topics(rng)
     counts = partition_counts(TOPICS, topics)
     seconds = rng.choice((1.0, 10.0, 60.0)) * (5 if long else 1)
-    threads = rng.choice((1, 2, 3, 4, 7))  # more than the pool retains for each broker
+    threads = rng.choice((1, 1, 2, 3, 7))  # more than the pool retains for each broker
     calls = rng.randint(60, 120) if long else rng.randint(2, 6)
     parameters = {
         **cluster,
@@ -109,6 +111,10 @@ def draw(rng: random.Random, size: Size) -> Plan:
         events += (draw_aimed_crash(rng, own_apis, long=long),)
     parameters["reconnect_max_ms"] = rng.choice((1_000, 30_000))  # the longest pause before a connect
     _draw_clients(rng, parameters)
+    if rng.random() < 0.04:
+        repeats = rng.choice((1, 3, MAX_REPEATS))
+        args = {"api": "Metadata", "occurrence": rng.randrange(3), "repeats": repeats, "draw": 0, "of_topics": True}
+        events += (Event("error", args=args),)
     if rng.random() < 0.03:
         api = rng.choice(
             ("Metadata", "ListOffsets", "FindCoordinator", "OffsetFetch", "DescribeConfigs", "ApiVersions")
@@ -211,7 +217,9 @@ def _draw_long_throttles(rng: random.Random, parameters: dict[str, Any]) -> tupl
 
 
 def _call_any_broker(rng: random.Random, parameters: dict[str, Any]) -> None:
-    """Replace the calls by those that any broker serves."""
+    """Replace the calls by those that any broker serves, of clients that know all of them."""
+    for name in ("bootstrap_servers", "dead_address", "retries", "retry_interval"):
+        parameters.pop(name, None)
     for calls in parameters["call_list"]:
         for call in calls:
             call |= {"kind": rng.choice(FROM_ANY_BROKER), "pause": round(2.0 * rng.random(), 3)}
