@@ -42,6 +42,7 @@ READS: Final = ("metadata", "offsets", "offsets", "local_start", "leaders")
 FROM_ANY_BROKER: Final = ("metadata", "all_topics", "leaders", "describe_topic")
 """Calls that any broker serves."""
 
+_FROM_REPLICAS = ("bounds", "check_leader")  # calls of which each replica has to return metadata
 _SLACK = 1.0  # seconds
 _DOWN_SECONDS = 400.0  # of a broker, after the faults
 _FAILOVER_SECONDS = 10.0  # until another broker is the coordinator
@@ -77,7 +78,14 @@ class Calls:
                 raise ViolationError(f"{call['kind']} fails though no fault is left: {error!r}") from error
 
     def _may_fail(self, call: dict[str, Any]) -> bool:
-        """Return whether a call may fail without a fault, because a topic was deleted."""
+        """Return whether a call may fail without a fault: a topic was deleted, or a client retries seldom."""
+        if "retries" in self._environment.plan.parameters:
+            return True
+        brokers = self._environment.cluster.brokers.values()
+        if call["kind"] in _FROM_REPLICAS and any(
+            each.rebootstrap_until > self._environment.world.now for each in brokers
+        ):
+            return True  # such a replica may be a later leader
         topics = self._environment.cluster.topics
         exist = all(name in topics and len(topics[name].partitions) >= count for name, count in self.counts.items())
         return bool(self._environment.oracle.deleted_at) and not (exist and call["kind"] in READS)
@@ -94,6 +102,7 @@ class Calls:
             for client, group in users:
                 try:
                     client.refresh_brokers()
+                    self._check_nodes(client)
                     group.committed([partition_at(self.counts, place) for place in all_places(self.counts)])
                 except TopicNotFoundError:
                     continue
@@ -101,6 +110,12 @@ class Calls:
                     message = f"{group.group_id} has no coordinator while broker {broker} is down: {error!r}"
                     raise ViolationError(message) from error
             driver.sleep(_DOWN_SECONDS)
+
+    def _check_nodes(self, client: ClusterClient) -> None:
+        """Check that new metadata replaces the brokers, but for those that the controller has fenced just now."""
+        live = {each for each, broker in self._environment.cluster.brokers.items() if broker.is_up}
+        if set(client.nodes) != live:
+            raise ViolationError(f"the brokers {sorted(live)} are up, and the client knows {sorted(client.nodes)}")
 
     def users(self) -> list[tuple[ClusterClient, ConsumerGroup]]:
         """Return the clients of the cluster, not those of another one, with their groups."""

@@ -5,14 +5,17 @@ Then one fault happens: the operation succeeds after a short pause, and the next
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tests.simulation.cluster.coordinators import GROUP, Coordinators
 from tests.simulation.cluster.events import lose_leader, reuse_address, stick_image
 from tests.simulation.errors import ViolationError
 from tests.simulation.faults import RETRIABLE_ERRORS, RequestFault, draw_fault
-from tests.simulation.scenarios.connection_truth import KINDS, HealthyCluster
+from tests.simulation.scenarios.connection_truth import KINDS, METADATA_SECONDS, HealthyCluster
 
+from pyspark_kafka_direct.client.deadline import Cancellation
 from pyspark_kafka_direct.errors import BrokerError, TransientBrokerError
 from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_STEP_SECONDS
 
@@ -51,6 +54,8 @@ _CHANGES: Final = (
     "rebootstrap",
     "final_error",
     "final_error",
+    "loading",
+    "cancel",
 )
 # Errors that no retry changes.
 _FINAL_CODES: Final[Mapping[str, tuple[int, ...]]] = {
@@ -61,17 +66,24 @@ _FINAL_CODES: Final[Mapping[str, tuple[int, ...]]] = {
 }
 _CACHED: Final = ("leaders", "leader", "commit")  # operations that use metadata as it was
 _OUTDATED: Final = (*_CACHED, "metadata", "missing_topic", "all_topics", "required_topics")
+_WITHOUT_INCIDENTS: Final = ("too_many_replicas", "expired", "missing_partition", "deleted", "recreated")
+_LOADING: Final[Mapping[str, int]] = {"OffsetCommit": 14, "OffsetFetch": 14}  # COORDINATOR_LOAD_IN_PROGRESS
+_LOADING_SECONDS: Final = 0.05  # of the short pause, and of two requests
 _SECONDS_PER_REQUEST: Final = 0.008  # two latencies, and a margin
-_SECONDS_OF_RETRIES: Final = 1.0  # the pauses of one or two, and of a reconnect
-_EXTRA_REQUESTS: Final = 24  # after a fault: metadata, a coordinator, connects
+_SECONDS_OF_RETRIES: Final = 0.5  # the pauses of one or two, and of a reconnect
+_SECONDS_WITHOUT_RETRY: Final = 0.1
+_WITHOUT_RETRY: Final = ("reset_connections", "throttle")
+_LASTING: Final = ("move_coordinators", "lose_leaders", "reuse_address", "outdated_broker", "rebootstrap")
+_EXTRA_REQUESTS: Final = 12  # after a fault: metadata, a coordinator, connects
+_FIRST_WITH_IDENTITY: Final = 5  # version of ApiVersions
+_CANCELLED_AFTER: Final = 0.05  # seconds; less than the timeout of a first attempt
 _SHORT_CHANGE: Final = 0.5  # seconds
-_LAG: Final = 2.0  # after which all brokers have the newest metadata
 
 
 def draw_calm(rng: random.Random) -> list[dict[str, Any]]:
     """Draw the operations after the faults, each with a fault of one of its requests."""
     calm = []
-    for _ in range(rng.choice((0, 1, 1, 2))):
+    for _ in range(rng.choice((1, 1, 2, 2))):
         fault = draw_fault(rng, _FAULTS)
         args = dict(fault.arguments)
         if fault.kind == "error" and rng.random() < 0.3:
@@ -85,7 +97,7 @@ def draw_calm(rng: random.Random) -> list[dict[str, Any]]:
                 "client": rng.randrange(8),
                 "partitions": [rng.randrange(9) for _ in range(rng.choice((1, 2, 3)))],
                 "open_transaction": rng.random() < 0.3,
-                "incident": incident if rng.random() < 0.7 else None,
+                "incident": incident if rng.random() < 0.8 else None,
             }
         )
     return calm
@@ -116,7 +128,7 @@ class Calm:
         drawn = self._environment.plan.parameters.get("calm", ())
         if not drawn or not users:
             return
-        self._driver.sleep(_LAG)
+        self._driver.sleep(METADATA_SECONDS)
         for each in drawn:
             client, group = users[each["client"] % len(users)]
             partitions = self._healthy.partitions(each["partitions"])
@@ -126,11 +138,11 @@ class Calm:
                 continue  # the group may have offsets with leader epochs of deleted topics
             if each["open_transaction"]:
                 self._healthy.open_transaction(partitions[0])
-                self._driver.sleep(_LAG)
+                self._driver.sleep(METADATA_SECONDS)
             call = _Call(client, group, each["kind"], partitions)
             self._settle(call)
             self._check_exact(call)
-            if each["incident"] is not None:
+            if each["incident"] is not None and "retries" not in self._environment.plan.parameters:
                 self._run_incident(call, each["incident"])
 
     def _settle(self, call: _Call) -> None:
@@ -145,9 +157,11 @@ class Calm:
         expected = self._healthy.expected_requests(call.kind, call.partitions)
         with self._operations.operation() as operation:
             self._healthy.call(*call)
-        seconds = self._environment.world.now - operation.started_at
+        seconds = self._seconds(operation)
         if kind == "create_topic" and self._cluster.settings.metadata_lag > 0:
             return  # other brokers lack the topic at first
+        if kind in ("deleted", "recreated"):
+            return
         if kind == "expired":
             if operation.requests["Metadata"] != 1:
                 raise ViolationError(f"expired metadata is requested {operation.requests['Metadata']} times")
@@ -170,7 +184,7 @@ class Calm:
         kind, fault = call.kind, incident["kind"]
         expected = self._healthy.expected_requests(call.kind, call.partitions)
         apis = sorted(expected)
-        if kind in ("too_many_replicas", "expired", "missing_partition") or (not apis and fault in _FAULTS):
+        if kind in _WITHOUT_INCIDENTS or (not apis and fault in _FAULTS):
             return
         api = apis[incident["api"] % len(apis)] if apis else ""
         limit = self._limit(call, fault, api)
@@ -178,6 +192,9 @@ class Calm:
             return
         if fault == "final_error":
             self._check_final_error(call, api, incident)
+            return
+        if fault == "cancel":
+            self._check_cancelled(call, api)
             return
         if not self._plan_fault(call, api, incident):
             return
@@ -189,8 +206,10 @@ class Calm:
         self._check_incident(call, fault, api, operation, limit)
         if kind == "all_topics" and is_metadata_fault and operation.requests != expected:
             raise ViolationError(f"topics with errors are not required, and {kind} sends {operation.requests}")
+        if fault == "loading" and (self._seconds(operation) > _LOADING_SECONDS or len(operation.requests) > 1):
+            raise ViolationError(f"a coordinator loads its state, and {kind} sends {operation.requests}")
         self._environment.network.aimed_faults.clear()
-        self._driver.sleep(_LAG + 2 * limit)
+        self._driver.sleep(METADATA_SECONDS + 2 * limit)
         if not self._healthy.is_healthy():
             raise ViolationError(f"{fault} has not ended")
         self._settle(call)
@@ -199,26 +218,26 @@ class Calm:
     def _limit(self, call: _Call, fault: str, api: str) -> float:
         """Return how long an operation may take with a fault."""
         settings = call.client.settings
-        seconds = _SECONDS_OF_RETRIES
+        seconds = _SECONDS_WITHOUT_RETRY if fault in _WITHOUT_RETRY else _SECONDS_OF_RETRIES
         if fault in _STALLS:
             seconds += settings.request_timeout_ms / 1000 + 1.0
             if api == "Metadata" and len(self._cluster.brokers) == 1:  # the only witness has half of the time
                 seconds += settings.default_api_timeout_ms / 2000
         if call.kind == "confirm":
             seconds += CONFIRMATION_STEP_SECONDS
-        if fault not in _FAULTS:
-            seconds += _LAG + 2 * _SHORT_CHANGE
+        if fault in _LASTING:
+            seconds += METADATA_SECONDS + 2 * _SHORT_CHANGE
         if self._environment.network.silent_addresses:
             seconds += 2 * settings.connect_timeout_ms / 1000
         return seconds
 
     def _check_incident(self, call: _Call, fault: str, api: str, operation: Operation, limit: float) -> None:
         expected = self._healthy.expected_requests(call.kind, call.partitions)
-        seconds = self._environment.world.now - operation.started_at
+        seconds = self._seconds(operation)
         if seconds > limit:
             raise ViolationError(f"{call.kind} takes {seconds:.2f} s after one {fault} of {api}")
         count = operation.requests.total() + operation.connects
-        if count > expected.total() + _EXTRA_REQUESTS:
+        if count > expected.total() + _EXTRA_REQUESTS * (4 if fault in _LASTING else 1):
             raise ViolationError(f"{call.kind} sends {count} requests after one {fault} of {api}: {operation.requests}")
 
     def _check_final_error(self, call: _Call, api: str, incident: Mapping[str, Any]) -> None:
@@ -234,7 +253,7 @@ class Calm:
                 self._healthy.call(*call, check=False)
             except BrokerError as error:
                 found = error
-        seconds = self._environment.world.now - operation.started_at
+        seconds = self._seconds(operation)
         if found is None or isinstance(found, TransientBrokerError):
             raise ViolationError(f"{call.kind} raises {found!r} after error {code} of {api}")
         if seconds > _SECONDS_PER_REQUEST * (2 + operation.requests.total()) or operation.requests[api] > len(
@@ -243,6 +262,35 @@ class Calm:
             raise ViolationError(f"{call.kind} takes {seconds:.2f} s to report error {code} of {api}: {found!r}")
         self._settle(call)
         self._check_exact(call)
+
+    def _check_cancelled(self, call: _Call, api: str) -> None:
+        """Check that a cancelled operation ends soon, and that no broker counts as failed because of it."""
+        client, pool = call.client, self._environment.pool(self._driver)
+        addresses = [(broker.host, broker.port) for broker in self._cluster.brokers.values()]
+        failed_at = [pool.last_failure_time(each) for each in addresses]
+        idle = self._environment.network.open_connections(self._driver).total()
+        cancellation = Cancellation(self._driver)
+        deadline = replace(client.deadline(), cancellation=cancellation)
+        self._environment.network.aim_at_next(api, 0, RequestFault("stall_response"))
+        self._environment.world.after(_CANCELLED_AFTER, cancellation.set)
+        client.deadline = lambda seconds=None: deadline  # type: ignore[method-assign]
+        with self._operations.operation() as operation, suppress(TransientBrokerError):
+            self._healthy.call(*call, check=False)
+        del client.deadline  # type: ignore[method-assign]
+        seconds = self._seconds(operation)
+        if seconds > _CANCELLED_AFTER + _SECONDS_OF_RETRIES:
+            raise ViolationError(f"{call.kind} was cancelled after {_CANCELLED_AFTER} s, and takes {seconds:.2f} s")
+        if failed_at != [pool.last_failure_time(each) for each in addresses]:
+            raise ViolationError(f"a broker counts as failed because {call.kind} was cancelled")
+        if self._environment.network.open_connections(self._driver).total() < idle - len(addresses):
+            raise ViolationError(f"idle connections were closed because {call.kind} was cancelled")
+        self._driver.sleep(METADATA_SECONDS)
+        cancellation.close()
+        self._settle(call)
+        self._check_exact(call)
+
+    def _seconds(self, operation: Operation) -> float:
+        return self._environment.world.now - operation.started_at
 
     def _plan_fault(self, call: _Call, api: str, incident: Mapping[str, Any]) -> bool:
         """Let a fault begin; return False if there is nothing to check."""
@@ -256,28 +304,33 @@ class Calm:
                 coordinators = Coordinators.of(cluster)
                 for number in range(4):
                     former = brokers.index(cluster.brokers[coordinators._leaders[GROUP, number]])
-                    coordinators.move(GROUP, number, brokers[(former + 1) % len(brokers)].id)
-                coordinators.heal()
+                    broker_id = brokers[(former + 1) % len(brokers)].id
+                    coordinators.move(GROUP, number, broker_id, loading_seconds=_SHORT_CHANGE)
             case "elect_leaders":
                 self._elect(call)
-                self._driver.sleep(_LAG)
+                self._driver.sleep(METADATA_SECONDS)
+            case "loading" if api not in _LOADING:
+                return False
+            case "loading":
+                network.aim_at_next(api, 0, RequestFault("error", {"code": _LOADING[api]}))
             case "lose_leaders":
                 if call.kind in ("metadata", "missing_topic", "all_topics", "required_topics", "leaders", "commit"):
                     return False  # the result is without leaders
                 for tp in call.partitions:
-                    lose_leader(cluster, tp.topic, tp.partition, _LAG + _SHORT_CHANGE)
-                self._driver.sleep(_LAG)
+                    lose_leader(cluster, tp.topic, tp.partition, METADATA_SECONDS + _SHORT_CHANGE)
+                self._driver.sleep(METADATA_SECONDS)
                 call.client.topics(self._names)
             case "reuse_address":
-                if len(brokers) == 1 or not call.client.settings.metadata_cluster_check_enable:
+                has_check = call.client.settings.metadata_cluster_check_enable
+                if len(brokers) == 1 or not has_check or self._healthy.version("ApiVersions") < _FIRST_WITH_IDENTITY:
                     return False
                 reuse_address(cluster, incident["api"], _SHORT_CHANGE)
             case "outdated_broker":
                 if len(brokers) == 1:
                     return False
-                stick_image(cluster, incident["api"], _LAG + 2 * _SHORT_CHANGE)
+                stick_image(cluster, incident["api"], METADATA_SECONDS + 2 * _SHORT_CHANGE)
                 self._elect(call)
-                self._driver.sleep(_LAG)
+                self._driver.sleep(METADATA_SECONDS)
             case "rebootstrap":
                 server = call.client.settings.bootstrap_servers[0][0]
                 for broker in brokers:

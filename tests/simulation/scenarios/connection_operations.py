@@ -102,7 +102,14 @@ class Operations(logging.Handler):
             return
         self._check_error(operation, client, error, name, seconds, topics)
         tries = _noted_tries(error)
-        if tries is not None and retries is not None and tries[0] > retries + 1 and "numRetries" in tries[2]:
+        is_confirming = any(note.startswith("The brokers had") for note in _notes(error))
+        if (
+            tries is not None
+            and retries is not None
+            and tries[0] != retries + 1
+            and "numRetries" in tries[2]
+            and not is_confirming
+        ):
             raise ViolationError(f"{name} has {retries} retries, and: {error!r} {_notes(error)}") from error
         is_transient = isinstance(error, TransientBrokerError)
         if is_transient and retries is None and seconds < min_seconds - _LONGEST_PAUSE - _SLACK:
@@ -136,6 +143,11 @@ class Operations(logging.Handler):
         for node_id in re.findall(r"Broker (\d+) advertises", error.message):
             if f"broker-{node_id}" in servers:
                 raise ViolationError(f"{name} gives advice about a bootstrap server: {error!r}") from error
+        kinds = {event.kind for event in self._environment.plan.events}
+        if "throttles this client" in error.message and not kinds & {"throttle", "throttle_broker"}:
+            raise ViolationError(f"no broker throttles the client, and {name} fails: {error!r}") from error
+        if error.message.startswith("No broker responded in time") and "refused" in error.message:
+            raise ViolationError(f"a connect was refused, and {name} fails: {error!r}") from error
         if isinstance(error, BrokerError) and not error.message:
             raise ViolationError(f"{name} fails without a message: {error!r}") from error
         tries = _noted_tries(error)

@@ -53,6 +53,10 @@ KINDS: Final = (
     "missing_topic",
     "missing_partition",
     "required_topics",
+    "deleted",
+    "recreated",
+    "large_config",
+    "large_config",
 )
 """Operations; most are those of ``ClusterClient`` and ``ConsumerGroup``."""
 
@@ -61,6 +65,8 @@ BROKER_CONFIGS: Final = {"log.retention.hours": "168", "auto.create.topics.enabl
 _FIRST_VERSION_WITH_RELIABLE_EPOCHS: Final = 9
 _FIRST_VERSION_WITH_COMMITTED_EPOCHS: Final = 6
 _FIRST_VERSION_WITH_EARLIEST_LOCAL: Final = 8
+METADATA_SECONDS: Final = 2.0
+"""After which all brokers have the newest metadata."""
 
 
 class HealthyCluster:
@@ -107,6 +113,9 @@ class HealthyCluster:
             "missing_topic": {"Metadata": 1},
             "missing_partition": {"Metadata": 1},
             "required_topics": {"Metadata": 1},
+            "deleted": {"Metadata": 2},
+            "recreated": {"Metadata": 2},
+            "large_config": {"DescribeConfigs": 1},
         }
         expected = Counter(requests[kind])
         if kind == "check_leader" and self.topic_id(partitions[0]) is None:
@@ -158,6 +167,10 @@ class HealthyCluster:
                         True,
                     )
                 return "a partition", "an error"
+            case "deleted":
+                return self._delete(client)
+            case "recreated":
+                return self._recreate(client)
             case "next_broker":
                 for _ in cluster.brokers:
                     client.use_next_broker()
@@ -246,6 +259,8 @@ class HealthyCluster:
                 found = describe_topic_config(client, topic.name, ["retention.ms", "unknown", "segment.bytes"])
                 retention = topic.configs.get("retention.ms", "604800000")
                 return found, {"retention.ms": retention, "segment.bytes": "1073741824"}
+            case "large_config":
+                return self._describe_large(client, partitions[0].topic)
             case "describe_broker":
                 configs = cluster.settings.broker_configs
                 return describe_broker_config(client, list(configs)), dict(configs)
@@ -269,6 +284,49 @@ class HealthyCluster:
                     return "INVALID_REPLICATION_FACTOR" in str(error), True
                 return "a topic with too many replicas", "an error"
         raise ValueError(kind)
+
+    def _new_topic(self, partitions: int) -> str:
+        self._created += 1
+        name = f"calm-{self._created}"
+        self._cluster.create_topic(name, partitions)
+        self._environment.world.block("the metadata of all brokers", METADATA_SECONDS)
+        return name
+
+    def _delete(self, client: ClusterClient) -> tuple[Any, Any]:
+        """Delete a topic that the client knows."""
+        name = self._new_topic(2)
+        known = client.topics([name])
+        self._cluster.delete_topic(name)
+        self._environment.world.block("the metadata of all brokers", METADATA_SECONDS)
+        remaining = client.topics([name])
+        tp = TopicPartition(name, 0)
+        found = (len(known), remaining, client.known_leaders([tp]), client.known_topic_ids([name]))
+        return (*found, client.known_replicas([tp])), (1, {}, {}, {}, set())
+
+    def _recreate(self, client: ClusterClient) -> tuple[Any, Any]:
+        """Create a topic again, with fewer partitions and lower leader epochs."""
+        name = self._new_topic(2)
+        tp = TopicPartition(name, 0)
+        for _ in range(2):
+            target = self._cluster.partition(tp)
+            assert target is not None
+            self._cluster.elect(target, target.leader)
+        self._environment.world.block("the metadata of all brokers", METADATA_SECONDS)
+        known = client.topics([name])
+        self._cluster.delete_topic(name)
+        self._cluster.create_topic(name, 1)
+        self._environment.world.block("the metadata of all brokers", METADATA_SECONDS)
+        found = client.topics([name])
+        leaders = {each: leader.node.id for each, leader in client.known_leaders([tp]).items()}
+        truth = self._metadata([name])
+        return (len(known[name].partitions), found, leaders), (2, truth, {tp: self.leader(tp)})
+
+    def _describe_large(self, client: ClusterClient, topic: str) -> tuple[Any, Any]:
+        """Fetch values that are larger than most responses."""
+        names = [f"large-{number}" for number in range(10)]
+        configs = self._cluster.topics[topic].configs
+        configs.update({name: f"{name} " * 3_000 for name in names})
+        return describe_topic_config(client, topic, names), {name: configs[name] for name in names}
 
     # The truth.
 

@@ -111,6 +111,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
         events += (draw_aimed_crash(rng, own_apis, long=long),)
     parameters["reconnect_max_ms"] = rng.choice((1_000, 30_000))  # the longest pause before a connect
     _draw_clients(rng, parameters)
+    if any(event.kind == "reuse_address" for event in events):  # a client without the check accepts another cluster
+        parameters["settings"].pop("metadata_cluster_check_enable", None)
     if any(event.args.get("forever") for event in events):  # the bootstrap servers may return no metadata
         parameters.pop("bootstrap_servers", None)
     if rng.random() < 0.04:
