@@ -225,6 +225,8 @@ class Calm:
                 seconds += settings.default_api_timeout_ms / 2000
         if call.kind == "confirm":
             seconds += CONFIRMATION_STEP_SECONDS
+        if call.kind == "create_topic" and self._cluster.settings.metadata_lag > 0:
+            seconds += METADATA_SECONDS
         if fault in _LASTING:
             seconds += METADATA_SECONDS + 2 * _SHORT_CHANGE
         if self._environment.network.silent_addresses:
