@@ -17,7 +17,7 @@ from tests.simulation.scenarios.connection_truth import KINDS, METADATA_SECONDS,
 
 from pyspark_kafka_direct.client.deadline import Cancellation
 from pyspark_kafka_direct.errors import BrokerError, TransientBrokerError
-from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_STEP_SECONDS
+from pyspark_kafka_direct.planning.data_loss import CONFIRMATION_SECONDS, CONFIRMATION_STEP_SECONDS
 
 if TYPE_CHECKING:
     import random
@@ -42,7 +42,7 @@ _FAULTS: Final = (
     "error",
     "throttle",
 )
-_STALLS: Final = ("stall_request", "stall_response", "delay_response", "split_response")
+_STALLS: Final = ("stall_request", "stall_response", "delay_response", "split_response", "throttled_stall")
 _CHANGES: Final = (
     "reset_connections",
     "move_coordinators",
@@ -56,6 +56,7 @@ _CHANGES: Final = (
     "final_error",
     "loading",
     "cancel",
+    "throttled_stall",
 )
 # Errors that no retry changes.
 _FINAL_CODES: Final[Mapping[str, tuple[int, ...]]] = {
@@ -66,7 +67,16 @@ _FINAL_CODES: Final[Mapping[str, tuple[int, ...]]] = {
 }
 _CACHED: Final = ("leaders", "leader", "commit")  # operations that use metadata as it was
 _OUTDATED: Final = (*_CACHED, "metadata", "missing_topic", "all_topics", "required_topics")
-_WITHOUT_INCIDENTS: Final = ("too_many_replicas", "expired", "missing_partition", "deleted", "recreated")
+_SEVERAL_STEPS: Final = ("deleted", "recreated", "confirm_lost")
+_WITHOUT_INCIDENTS: Final = (*_SEVERAL_STEPS, "too_many_replicas", "expired", "missing_partition")
+# The request that follows if a retriable error stands in a response, and what may happen to it.
+_NEXT_APIS: Final[Mapping[str, str]] = {
+    "OffsetFetch": "FindCoordinator",
+    "OffsetCommit": "FindCoordinator",
+    "ListOffsets": "Metadata",
+    "DescribeProducers": "Metadata",
+}
+_SECOND_FAULTS: Final = ("lose_request", "lose_response", "truncate_response", "error")
 _LOADING: Final[Mapping[str, int]] = {"OffsetCommit": 14, "OffsetFetch": 14}  # COORDINATOR_LOAD_IN_PROGRESS
 _LOADING_SECONDS: Final = 0.05  # of the short pause, and of two requests
 _SECONDS_PER_REQUEST: Final = 0.008  # two latencies, and a margin
@@ -75,6 +85,7 @@ _SECONDS_WITHOUT_RETRY: Final = 0.1
 _WITHOUT_RETRY: Final = ("reset_connections", "throttle")
 _LASTING: Final = ("move_coordinators", "lose_leaders", "reuse_address", "outdated_broker", "rebootstrap")
 _EXTRA_REQUESTS: Final = 12  # after a fault: metadata, a coordinator, connects
+_OF_ANY_BROKER: Final = ("metadata", "missing_topic", "describe_topic", "large_config")
 _FIRST_WITH_IDENTITY: Final = 5  # version of ApiVersions
 _CANCELLED_AFTER: Final = 0.05  # seconds; less than the timeout of a first attempt
 _SHORT_CHANGE: Final = 0.5  # seconds
@@ -88,7 +99,10 @@ def draw_calm(rng: random.Random) -> list[dict[str, Any]]:
         args = dict(fault.arguments)
         if fault.kind == "error" and rng.random() < 0.3:
             args["of_topics"] = True
-        incident = {"kind": fault.kind, "args": args, "api": rng.randrange(3)}
+        incident = {"kind": fault.kind, "args": args, "api": rng.randrange(3), "second": None}
+        if rng.random() < 0.4:
+            second = draw_fault(rng, _SECOND_FAULTS)
+            incident["second"] = {"kind": second.kind, "args": dict(second.arguments)}
         if rng.random() < 0.5:
             incident = {"kind": rng.choice(_CHANGES), "args": {}, "api": rng.randrange(6)}
         calm.append(
@@ -160,7 +174,9 @@ class Calm:
         seconds = self._seconds(operation)
         if kind == "create_topic" and self._cluster.settings.metadata_lag > 0:
             return  # other brokers lack the topic at first
-        if kind in ("deleted", "recreated"):
+        if kind == "confirm_lost" and not CONFIRMATION_SECONDS <= seconds <= 2 * CONFIRMATION_SECONDS:
+            raise ViolationError(f"brokers confirm a loss for {seconds:.1f} s")
+        if kind in _SEVERAL_STEPS:
             return
         if kind == "expired":
             if operation.requests["Metadata"] != 1:
@@ -174,6 +190,10 @@ class Calm:
             raise ViolationError(f"{kind} calls the brokers {sorted(operation.brokers)} only")
         if seconds > _SECONDS_PER_REQUEST * (1 + expected.total()):
             raise ViolationError(f"{kind} takes {seconds:.3f} s for {expected.total()} requests of a healthy cluster")
+        pool = self._environment.pool(self._driver)
+        failed = [each.id for each in self._cluster.brokers.values() if pool.last_failure_time((each.host, each.port))]
+        if failed:
+            raise ViolationError(f"the brokers {failed} have responded, and still count as failed")
         if operation.warnings:
             raise ViolationError(f"{kind} warns without a fault: {operation.warnings[0][1].getMessage()}")
 
@@ -184,7 +204,7 @@ class Calm:
         kind, fault = call.kind, incident["kind"]
         expected = self._healthy.expected_requests(call.kind, call.partitions)
         apis = sorted(expected)
-        if kind in _WITHOUT_INCIDENTS or (not apis and fault in _FAULTS):
+        if kind in _WITHOUT_INCIDENTS or (not apis and fault in (*_FAULTS, "throttled_stall", "cancel")):
             return
         api = apis[incident["api"] % len(apis)] if apis else ""
         limit = self._limit(call, fault, api)
@@ -200,14 +220,20 @@ class Calm:
             return
         is_metadata_fault = fault == "error" and api == "Metadata"
         may_be_outdated = {"outdated_broker": _OUTDATED, "elect_leaders": _CACHED}.get(fault, ())
+        second = incident.get("second")
+        is_metadata_fault |= second is not None and second["kind"] == "error" and fault in _FAULTS
         has_result = not is_metadata_fault and kind not in may_be_outdated
         with self._operations.operation() as operation:
             self._healthy.call(*call, check=has_result)
         self._check_incident(call, fault, api, operation, limit)
-        if kind == "all_topics" and is_metadata_fault and operation.requests != expected:
+        if kind == "all_topics" and fault == "error" and operation.requests != expected:
             raise ViolationError(f"topics with errors are not required, and {kind} sends {operation.requests}")
+        if fault == "elect_leaders" and kind in ("committed", "all_committed"):
+            self._healthy.check_later_epochs(call.client, call.partitions)
         if fault == "loading" and (self._seconds(operation) > _LOADING_SECONDS or len(operation.requests) > 1):
             raise ViolationError(f"a coordinator loads its state, and {kind} sends {operation.requests}")
+        if fault == "reuse_address" and kind in _OF_ANY_BROKER:
+            self._check_avoided(call, incident)
         self._environment.network.aimed_faults.clear()
         self._driver.sleep(METADATA_SECONDS + 2 * limit)
         if not self._healthy.is_healthy():
@@ -265,6 +291,14 @@ class Calm:
         self._settle(call)
         self._check_exact(call)
 
+    def _check_avoided(self, call: _Call, incident: Mapping[str, Any]) -> None:
+        """Check that a broker of another cluster is not called again at once."""
+        brokers = list(self._cluster.brokers)
+        with self._operations.operation() as operation:
+            self._healthy.call(*call)
+        if brokers[incident["api"] % len(brokers)] in operation.brokers:
+            raise ViolationError(f"{call.kind} calls a broker again that belongs to another cluster")
+
     def _check_cancelled(self, call: _Call, api: str) -> None:
         """Check that a cancelled operation ends soon, and that no broker counts as failed because of it."""
         client, pool = call.client, self._environment.pool(self._driver)
@@ -311,10 +345,16 @@ class Calm:
             case "elect_leaders":
                 self._elect(call)
                 self._driver.sleep(METADATA_SECONDS)
+                if call.kind in ("committed", "all_committed"):
+                    self._healthy.commit_elsewhere(call.group, call.partitions)
             case "loading" if api not in _LOADING:
                 return False
             case "loading":
                 network.aim_at_next(api, 0, RequestFault("error", {"code": _LOADING[api]}))
+            case "throttled_stall":
+                network.aim_at_next(api, 0, RequestFault("throttle", {"ms": 50}))
+                network.aim_at_next(api, len(call.partitions), RequestFault("stall_response"))
+                self._healthy.call(*call)
             case "lose_leaders":
                 if call.kind in ("metadata", "missing_topic", "all_topics", "required_topics", "leaders", "commit"):
                     return False  # the result is without leaders
@@ -342,7 +382,13 @@ class Calm:
             case "error" if api not in RETRIABLE_ERRORS:
                 return False
             case kind:
-                network.aim_at_next(api, 0, RequestFault(kind, incident["args"]))
+                args = dict(incident["args"])
+                if call.kind in ("all_topics", "required_topics"):
+                    args["of_topics"] = True
+                network.aim_at_next(api, 0, RequestFault(kind, args))
+                second = incident["second"]
+                if second is not None and api in _NEXT_APIS:  # while the first fault is handled
+                    network.aim_at_next(_NEXT_APIS[api], 0, RequestFault(second["kind"], second["args"]))
         return True
 
     def _elect(self, call: _Call) -> None:

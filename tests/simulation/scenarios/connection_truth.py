@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
-from tests.simulation.cluster.groups import GroupCoordinator
+from tests.simulation.cluster.groups import CommittedOffset, GroupCoordinator
 from tests.simulation.cluster.read_requests import APIS
 from tests.simulation.cluster.topics import NO_LEADER
 from tests.simulation.errors import ViolationError
@@ -55,6 +56,7 @@ KINDS: Final = (
     "required_topics",
     "deleted",
     "recreated",
+    "confirm_lost",
     "large_config",
     "large_config",
 )
@@ -64,6 +66,7 @@ KINDS: Final = (
 BROKER_CONFIGS: Final = {"log.retention.hours": "168", "auto.create.topics.enable": "false"}
 _FIRST_VERSION_WITH_RELIABLE_EPOCHS: Final = 9
 _FIRST_VERSION_WITH_COMMITTED_EPOCHS: Final = 6
+_FIRST_FETCH_WITH_COMMITTED_EPOCHS: Final = 5
 _FIRST_VERSION_WITH_EARLIEST_LOCAL: Final = 8
 METADATA_SECONDS: Final = 2.0
 """After which all brokers have the newest metadata."""
@@ -113,6 +116,7 @@ class HealthyCluster:
             "missing_topic": {"Metadata": 1},
             "missing_partition": {"Metadata": 1},
             "required_topics": {"Metadata": 1},
+            "confirm_lost": {"Metadata": brokers},
             "deleted": {"Metadata": 2},
             "recreated": {"Metadata": 2},
             "large_config": {"DescribeConfigs": 1},
@@ -171,6 +175,11 @@ class HealthyCluster:
                 return self._delete(client)
             case "recreated":
                 return self._recreate(client)
+            case "confirm_lost":
+                suspects = {TopicPartition("nowhere", 0): None, partitions[0]: UUID(int=1)}
+                if self.topic_id(partitions[0]) is None:
+                    del suspects[partitions[0]]
+                return client.confirm_missing(suspects), set(suspects)
             case "next_broker":
                 for _ in cluster.brokers:
                     client.use_next_broker()
@@ -244,7 +253,7 @@ class HealthyCluster:
             case "all_committed":
                 found = group.committed_with_metadata()
                 stored = groups.committed(group.group_id)
-                has_epochs = self.version("OffsetFetch") >= 5
+                has_epochs = self.version("OffsetFetch") >= _FIRST_FETCH_WITH_COMMITTED_EPOCHS
                 return (
                     {tp: (each.offset, each.metadata, each.leader_epoch) for tp, each in found.items()},
                     {
@@ -284,6 +293,25 @@ class HealthyCluster:
                     return "INVALID_REPLICATION_FACTOR" in str(error), True
                 return "a topic with too many replicas", "an error"
         raise ValueError(kind)
+
+    def commit_elsewhere(self, group: ConsumerGroup, partitions: Sequence[TopicPartition]) -> None:
+        """Commit offsets as another process does that knows the newest leaders."""
+        groups = GroupCoordinator.of(self._cluster)
+        groups.validate(group.group_id, -1, "", None)
+        for number, tp in enumerate(partitions):
+            topic_id = self._cluster.topics[tp.topic].topic_id
+            self._next_offset += 1
+            offset = CommittedOffset(self._next_offset, self.epoch(tp), "", topic_id, self._next_offset + number)
+            groups.commit(group.group_id, tp, offset)
+
+    def check_later_epochs(self, client: ClusterClient, partitions: Sequence[TopicPartition]) -> None:
+        """Check that a client takes note of the leader epochs of committed offsets."""
+        if self.version("OffsetFetch") < _FIRST_FETCH_WITH_COMMITTED_EPOCHS:
+            return
+        for tp in partitions:
+            topic_id, epoch = self.topic_id(tp), self.epoch(tp)
+            if topic_id is not None and epoch > 0 and not client.is_deposed(tp, topic_id, epoch - 1):
+                raise ViolationError(f"an offset of {tp} was committed in epoch {epoch}, and the client ignores that")
 
     def _new_topic(self, partitions: int) -> str:
         self._created += 1
