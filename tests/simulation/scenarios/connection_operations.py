@@ -95,7 +95,8 @@ class Operations(logging.Handler):
         """Check what holds for every operation, with any faults."""
         seconds = self._environment.world.now - operation.started_at
         count = operation.requests.total() + operation.connects
-        if count > _MAX_REQUESTS + _MAX_REQUESTS_PER_SECOND * seconds:
+        # With `retries`, the user may want no pauses.
+        if retries is None and count > _MAX_REQUESTS + _MAX_REQUESTS_PER_SECOND * seconds:
             raise ViolationError(f"{name} sends {count} requests in {seconds:.1f} s: {dict(operation.requests)}")
         self._check_warnings(operation, name)
         if error is None:
