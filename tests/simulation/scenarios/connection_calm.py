@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tests.simulation.cluster.coordinators import GROUP, Coordinators
-from tests.simulation.cluster.events import lose_leader, reuse_address, stick_image
+from tests.simulation.cluster.events import lose_leader, reuse_address, stick_image, stop_broker
 from tests.simulation.errors import ViolationError
 from tests.simulation.faults import RETRIABLE_ERRORS, RequestFault, draw_fault
 from tests.simulation.scenarios.connection_truth import KINDS, METADATA_SECONDS, HealthyCluster
@@ -57,6 +57,12 @@ _CHANGES: Final = (
     "loading",
     "cancel",
     "throttled_stall",
+    "stop_leader",
+    "stop_leader",
+    "stop_brokers",
+    "slow_broker",
+    "slow_broker",
+    "garble_response",
 )
 # Errors that no retry changes.
 _FINAL_CODES: Final[Mapping[str, tuple[int, ...]]] = {
@@ -79,11 +85,24 @@ _NEXT_APIS: Final[Mapping[str, str]] = {
 _SECOND_FAULTS: Final = ("lose_request", "lose_response", "truncate_response", "error")
 _LOADING: Final[Mapping[str, int]] = {"OffsetCommit": 14, "OffsetFetch": 14}  # COORDINATOR_LOAD_IN_PROGRESS
 _LOADING_SECONDS: Final = 0.05  # of the short pause, and of two requests
+_STOPPED: Final = (*_OUTDATED, "nodes", "create_topic", "open_transactions", "groups")  # other leaders and brokers
 _SECONDS_PER_REQUEST: Final = 0.008  # two latencies, and a margin
 _SECONDS_OF_RETRIES: Final = 0.5  # the pauses of one or two, and of a reconnect
 _SECONDS_WITHOUT_RETRY: Final = 0.1
+_STOPPED_SECONDS: Final[Mapping[str, float]] = {"stop_leader": 3.0, "stop_brokers": 12.0}
+_STOPS: Final = tuple(_STOPPED_SECONDS)
+_MAX_CONNECTS: Final = 50  # to each broker that is down, with growing pauses
+_SLOWNESS: Final = 0.35  # of request.timeout.ms; first tries are shorter
+_SLOW_KINDS: Final = ("bounds", "timestamps")  # of several requests, or without short tries
 _WITHOUT_RETRY: Final = ("reset_connections", "throttle")
-_LASTING: Final = ("move_coordinators", "lose_leaders", "reuse_address", "outdated_broker", "rebootstrap")
+_LASTING: Final = (
+    "move_coordinators",
+    "lose_leaders",
+    "reuse_address",
+    "outdated_broker",
+    "rebootstrap",
+    "slow_broker",
+)
 _EXTRA_REQUESTS: Final = 12  # after a fault: metadata, a coordinator, connects
 _OF_ANY_BROKER: Final = ("metadata", "missing_topic", "describe_topic", "large_config")
 _FIRST_WITH_IDENTITY: Final = 5  # version of ApiVersions
@@ -208,6 +227,8 @@ class Calm:
             return
         api = apis[incident["api"] % len(apis)] if apis else ""
         limit = self._limit(call, fault, api)
+        if incident.get("second") is not None:
+            limit += _SECONDS_OF_RETRIES
         if limit + 2.0 > call.client.settings.default_api_timeout_ms / 1000:
             return
         if fault == "final_error":
@@ -219,7 +240,12 @@ class Calm:
         if not self._plan_fault(call, api, incident):
             return
         is_metadata_fault = fault == "error" and api == "Metadata"
-        may_be_outdated = {"outdated_broker": _OUTDATED, "elect_leaders": _CACHED}.get(fault, ())
+        may_be_outdated = {
+            "outdated_broker": _OUTDATED,
+            "elect_leaders": _CACHED,
+            "stop_leader": _STOPPED,
+            "stop_brokers": _STOPPED,
+        }.get(fault, ())
         second = incident.get("second")
         is_metadata_fault |= second is not None and second["kind"] == "error" and fault in _FAULTS
         has_result = not is_metadata_fault and kind not in may_be_outdated
@@ -232,13 +258,22 @@ class Calm:
             self._healthy.check_later_epochs(call.client, call.partitions)
         if fault == "loading" and (self._seconds(operation) > _LOADING_SECONDS or len(operation.requests) > 1):
             raise ViolationError(f"a coordinator loads its state, and {kind} sends {operation.requests}")
-        if fault == "reuse_address" and kind in _OF_ANY_BROKER:
-            self._check_avoided(call, incident)
+        if kind in _OF_ANY_BROKER and len(self._cluster.brokers) > 1:
+            if fault == "reuse_address":
+                self._check_avoided(call, list(self._cluster.brokers)[incident["api"] % len(self._cluster.brokers)])
+            elif fault in ("stall_request", "stall_response"):
+                self._check_avoided(call, next(iter(operation.brokers)))
         self._environment.network.aimed_faults.clear()
         self._driver.sleep(METADATA_SECONDS + 2 * limit)
         if not self._healthy.is_healthy():
             raise ViolationError(f"{fault} has not ended")
-        self._settle(call)
+        with self._operations.operation() as operation:
+            self._settle(call)
+        seconds, count = self._seconds(operation), operation.requests.total() + 2 * operation.connects
+        is_slow = kind == "create_topic" and self._cluster.settings.metadata_lag > 0
+        has_dead_address = bool(self._environment.network.silent_addresses)
+        if seconds > _SECONDS_WITHOUT_RETRY + _SECONDS_PER_REQUEST * count and not (has_dead_address or is_slow):
+            raise ViolationError(f"the next operations after one {fault} take {seconds:.2f} s: {operation.requests}")
         self._check_exact(call)
 
     def _limit(self, call: _Call, fault: str, api: str) -> float:
@@ -255,6 +290,10 @@ class Calm:
             seconds += METADATA_SECONDS
         if fault in _LASTING:
             seconds += METADATA_SECONDS + 2 * _SHORT_CHANGE
+        if fault == "slow_broker":  # two tries that are too short, and then its time
+            seconds += (0.1 + 0.2 + _SLOWNESS) * settings.request_timeout_ms / 1000
+        if fault in _STOPS:  # and the pause before the connect that succeeds
+            seconds += _STOPPED_SECONDS[fault] + 1.3 * settings.reconnect_backoff_max_ms / 1000
         if self._environment.network.silent_addresses:
             seconds += 2 * settings.connect_timeout_ms / 1000
         return seconds
@@ -264,6 +303,11 @@ class Calm:
         seconds = self._seconds(operation)
         if seconds > limit:
             raise ViolationError(f"{call.kind} takes {seconds:.2f} s after one {fault} of {api}")
+        if fault in _STOPS:
+            most = _MAX_CONNECTS * len(self._cluster.brokers)
+            if operation.connects > most:
+                raise ViolationError(f"{call.kind} connects {operation.connects} times after one {fault}")
+            return
         count = operation.requests.total() + operation.connects
         if count > expected.total() + _EXTRA_REQUESTS * (4 if fault in _LASTING else 1):
             raise ViolationError(f"{call.kind} sends {count} requests after one {fault} of {api}: {operation.requests}")
@@ -291,13 +335,12 @@ class Calm:
         self._settle(call)
         self._check_exact(call)
 
-    def _check_avoided(self, call: _Call, incident: Mapping[str, Any]) -> None:
-        """Check that a broker of another cluster is not called again at once."""
-        brokers = list(self._cluster.brokers)
+    def _check_avoided(self, call: _Call, broker: int) -> None:
+        """Check that a broker that just failed is not called again while others respond."""
         with self._operations.operation() as operation:
             self._healthy.call(*call)
-        if brokers[incident["api"] % len(brokers)] in operation.brokers:
-            raise ViolationError(f"{call.kind} calls a broker again that belongs to another cluster")
+        if broker in operation.brokers:
+            raise ViolationError(f"{call.kind} calls broker {broker} again, which has just failed")
 
     def _check_cancelled(self, call: _Call, api: str) -> None:
         """Check that a cancelled operation ends soon, and that no broker counts as failed because of it."""
@@ -355,6 +398,22 @@ class Calm:
                 network.aim_at_next(api, 0, RequestFault("throttle", {"ms": 50}))
                 network.aim_at_next(api, len(call.partitions), RequestFault("stall_response"))
                 self._healthy.call(*call)
+            case "slow_broker" if api not in _NEXT_APIS or call.kind in _SLOW_KINDS:
+                return False
+            case "slow_broker":
+                seconds = _SLOWNESS * call.client.settings.request_timeout_ms / 1000
+                for number in range(10):
+                    network.aim_at_next(api, number, RequestFault("delay_response", {"seconds": seconds}))
+            case "garble_response" if call.kind not in _OF_ANY_BROKER or len(brokers) == 1:
+                return False
+            case "stop_leader" | "stop_brokers" if call.kind == "check_leader":
+                return False  # the leader is another one then
+            case "stop_leader":
+                leader = brokers.index(cluster.brokers[self._healthy.leader(call.partitions[0])])
+                stop_broker(cluster, leader, _STOPPED_SECONDS["stop_leader"])
+            case "stop_brokers":
+                for number in range(len(brokers)):
+                    stop_broker(cluster, number, _STOPPED_SECONDS["stop_brokers"])
             case "lose_leaders":
                 if call.kind in ("metadata", "missing_topic", "all_topics", "required_topics", "leaders", "commit"):
                     return False  # the result is without leaders
@@ -381,6 +440,8 @@ class Calm:
                 call.client.topics(self._names)
             case "error" if api not in RETRIABLE_ERRORS:
                 return False
+            case "garble_response":
+                network.aim_at_next(api, 0, RequestFault("garble_response"))
             case kind:
                 args = dict(incident["args"])
                 if call.kind in ("all_topics", "required_topics"):

@@ -42,7 +42,7 @@ class Operation:
     def __init__(self, started_at: float) -> None:
         self.started_at = started_at
         self.requests: Counter[str] = Counter()  # by API
-        self.brokers: set[int] = set()  # that were sent requests
+        self.brokers: dict[int, None] = {}  # that were sent requests, in order
         self.connects = 0
         self.warnings: list[tuple[float, logging.LogRecord]] = []
 
@@ -187,7 +187,7 @@ class Operations(logging.Handler):
     def _sent(self, api: str, broker: int) -> None:
         if (operation := self._current()) is not None:
             operation.requests[api] += 1
-            operation.brokers.add(broker)
+            operation.brokers[broker] = None
 
     def _connected(self, _: float) -> None:
         if (operation := self._current()) is not None:

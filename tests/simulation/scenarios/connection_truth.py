@@ -219,8 +219,8 @@ class HealthyCluster:
                 return client.offsets(dict.fromkeys(partitions, 1)), self._each(partitions, _first_offset)
             case "local_start":
                 has_local = self.version("ListOffsets") >= _FIRST_VERSION_WITH_EARLIEST_LOCAL
-                expected = self._log(partitions[0]).local_start if has_local else None
-                return client.local_log_start(partitions[0]), expected
+                local_start = client.local_log_start(partitions[0])
+                return local_start, self._log(partitions[0]).local_start if has_local else None
             case "confirm":
                 return client.confirm_missing(dict.fromkeys(partitions)), set()
             case "check_leader":
