@@ -64,6 +64,7 @@ class Network:
         self.mixed_client_ids: list[str] = []  # connections that were used with the settings of two users
         self.late_reuses: list[str] = []  # of connections that were idle when another one to the broker timed out
         self.longest_idle = 0.0  # seconds for which a connection was not used before its next request
+        self.sent_codes: set[int] = set()  # of errors that brokers have responded with
         self.abandoned_requests: list[str] = []  # APIs of requests whose connection was closed before a response
         self.on_request: Callable[[ReceivedRequest], None] = _ignore  # what a scenario checks of each request
         self.on_response: Callable[[int, str, Mapping[str, Any]], Mapping[str, Any]] = _same  # may change a response

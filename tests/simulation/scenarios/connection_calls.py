@@ -114,6 +114,10 @@ class Calls:
     def _check_nodes(self, client: ClusterClient) -> None:
         """Check that new metadata replaces the brokers, but for those that the controller has fenced just now."""
         live = {each for each, broker in self._environment.cluster.brokers.items() if broker.is_up}
+        for topic in client.topics(self.counts).values():
+            for each in topic.partitions.values():
+                if each.offline_replicas and set(each.offline_replicas) != set(each.replicas) - live:
+                    raise ViolationError(f"the brokers {sorted(live)} are up, and metadata of {topic.name} has {each}")
         if set(client.nodes) != live:
             raise ViolationError(f"the brokers {sorted(live)} are up, and the client knows {sorted(client.nodes)}")
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tests.simulation.cluster.coordinators import GROUP, Coordinators
-from tests.simulation.cluster.events import lose_leader, reuse_address, stick_image, stop_broker
+from tests.simulation.cluster.events import lose_leader, pause_broker, reuse_address, stick_image, stop_broker
 from tests.simulation.errors import ViolationError
 from tests.simulation.faults import RETRIABLE_ERRORS, RequestFault, draw_fault
 from tests.simulation.scenarios.connection_truth import KINDS, METADATA_SECONDS, HealthyCluster
@@ -63,6 +63,9 @@ _CHANGES: Final = (
     "slow_broker",
     "slow_broker",
     "garble_response",
+    "lasting_failure",
+    "lasting_failure",
+    "pending_offset",
 )
 # Errors that no retry changes.
 _FINAL_CODES: Final[Mapping[str, tuple[int, ...]]] = {
@@ -82,6 +85,14 @@ _NEXT_APIS: Final[Mapping[str, str]] = {
     "ListOffsets": "Metadata",
     "DescribeProducers": "Metadata",
 }
+_EXPLANATIONS: Final[Mapping[str, tuple[int, str]]] = {
+    "OffsetFetch": (16, "NOT_COORDINATOR"),
+    "OffsetCommit": (16, "NOT_COORDINATOR"),
+    "ListOffsets": (6, "NOT_LEADER_OR_FOLLOWER"),
+    "DescribeProducers": (6, "NOT_LEADER_OR_FOLLOWER"),
+}
+_FROZEN_SECONDS: Final = 200.0
+_SECONDS_OF_REBOOT: Final = 30.0  # the longest pause before a connect
 _SECOND_FAULTS: Final = ("lose_request", "lose_response", "truncate_response", "error")
 _LOADING: Final[Mapping[str, int]] = {"OffsetCommit": 14, "OffsetFetch": 14}  # COORDINATOR_LOAD_IN_PROGRESS
 _LOADING_SECONDS: Final = 0.05  # of the short pause, and of two requests
@@ -92,8 +103,9 @@ _SECONDS_WITHOUT_RETRY: Final = 0.1
 _STOPPED_SECONDS: Final[Mapping[str, float]] = {"stop_leader": 3.0, "stop_brokers": 12.0}
 _STOPS: Final = tuple(_STOPPED_SECONDS)
 _MAX_CONNECTS: Final = 50  # to each broker that is down, with growing pauses
+_SHORTEST_PAUSE: Final = 0.07  # seconds; retry.backoff.ms with jitter is 0.08
 _SLOWNESS: Final = 0.35  # of request.timeout.ms; first tries are shorter
-_SLOW_KINDS: Final = ("bounds", "timestamps")  # of several requests, or without short tries
+_SLOW_KINDS: Final = ("bounds",)  # of several requests
 _WITHOUT_RETRY: Final = ("reset_connections", "throttle")
 _LASTING: Final = (
     "move_coordinators",
@@ -102,9 +114,11 @@ _LASTING: Final = (
     "outdated_broker",
     "rebootstrap",
     "slow_broker",
+    "pending_offset",
 )
 _EXTRA_REQUESTS: Final = 12  # after a fault: metadata, a coordinator, connects
 _OF_ANY_BROKER: Final = ("metadata", "missing_topic", "describe_topic", "large_config")
+_FIRST_STABLE: Final = 7  # version of OffsetFetch
 _FIRST_WITH_IDENTITY: Final = 5  # version of ApiVersions
 _CANCELLED_AFTER: Final = 0.05  # seconds; less than the timeout of a first attempt
 _SHORT_CHANGE: Final = 0.5  # seconds
@@ -223,7 +237,12 @@ class Calm:
         kind, fault = call.kind, incident["kind"]
         expected = self._healthy.expected_requests(call.kind, call.partitions)
         apis = sorted(expected)
-        if kind in _WITHOUT_INCIDENTS or (not apis and fault in (*_FAULTS, "throttled_stall", "cancel")):
+        if kind == "confirm_lost" and len(self._cluster.brokers) > 1:
+            self._check_frozen_witness(call, incident["api"])
+            return
+        if kind in _WITHOUT_INCIDENTS or (
+            not apis and fault in (*_FAULTS, "throttled_stall", "cancel", "lasting_failure")
+        ):
             return
         api = apis[incident["api"] % len(apis)] if apis else ""
         limit = self._limit(call, fault, api)
@@ -237,6 +256,10 @@ class Calm:
         if fault == "cancel":
             self._check_cancelled(call, api)
             return
+        if fault == "lasting_failure":
+            self._check_explained(call, api)
+            return
+        self._environment.network.sent_codes.clear()
         if not self._plan_fault(call, api, incident):
             return
         is_metadata_fault = fault == "error" and api == "Metadata"
@@ -256,6 +279,8 @@ class Calm:
             raise ViolationError(f"topics with errors are not required, and {kind} sends {operation.requests}")
         if fault == "elect_leaders" and kind in ("committed", "all_committed"):
             self._healthy.check_later_epochs(call.client, call.partitions)
+        if fault == "slow_broker" and kind == "timestamps" and operation.requests[api] != expected[api]:
+            raise ViolationError(f"a broker searches for timestamps, and the client sends {operation.requests}")
         if fault == "loading" and (self._seconds(operation) > _LOADING_SECONDS or len(operation.requests) > 1):
             raise ViolationError(f"a coordinator loads its state, and {kind} sends {operation.requests}")
         if kind in _OF_ANY_BROKER and len(self._cluster.brokers) > 1:
@@ -308,6 +333,10 @@ class Calm:
             if operation.connects > most:
                 raise ViolationError(f"{call.kind} connects {operation.connects} times after one {fault}")
             return
+        if fault == "error" and api in _NEXT_APIS and operation.requests[api] > expected[api]:
+            is_loading = 14 in self._environment.network.sent_codes  # which has a shorter pause
+            if seconds < _SHORTEST_PAUSE and not is_loading:
+                raise ViolationError(f"{call.kind} is repeated after {seconds:.3f} s, without a pause")
         count = operation.requests.total() + operation.connects
         if count > expected.total() + _EXTRA_REQUESTS * (4 if fault in _LASTING else 1):
             raise ViolationError(f"{call.kind} sends {count} requests after one {fault} of {api}: {operation.requests}")
@@ -334,6 +363,44 @@ class Calm:
             raise ViolationError(f"{call.kind} takes {seconds:.2f} s to report error {code} of {api}: {found!r}")
         self._settle(call)
         self._check_exact(call)
+
+    def _check_explained(self, call: _Call, api: str) -> None:
+        """Check that the error at the deadline is the one that explains the failure, not a later timeout."""
+        found = _EXPLANATIONS.get(api)
+        if found is None or call.kind in ("bounds", "local_start"):
+            return
+        code, name = found
+        network = self._environment.network
+        network.aim_at_next(api, 0, RequestFault("error", {"code": code}))
+        for number in range(200):
+            network.aim_at_next(_NEXT_APIS[api], number, RequestFault("stall_response"))
+        error: BrokerError | None = None
+        with self._operations.operation() as operation:
+            try:
+                self._healthy.call(*call, check=False)
+            except BrokerError as raised:
+                error = raised
+        network.aimed_faults.clear()
+        seconds, limit = self._seconds(operation), call.client.settings.default_api_timeout_ms / 1000
+        if error is None or name not in str(error):
+            raise ViolationError(f"{call.kind} fails because of {name}, and raises {error!r}")
+        if not limit - 1.5 <= seconds <= limit + 0.5:
+            raise ViolationError(f"{call.kind} has {limit} s, and takes {seconds:.2f} s: {error!r}")
+        self._driver.sleep(2 * _SECONDS_OF_REBOOT)
+        self._settle(call)
+        self._check_exact(call)
+
+    def _check_frozen_witness(self, call: _Call, number: int) -> None:
+        """Check that a broker that does not respond delays the confirmation of a loss, but not forever."""
+        pause_broker(self._cluster, number, _FROZEN_SECONDS)
+        started_at = self._environment.world.now
+        self._healthy.call(*call)
+        seconds = self._environment.world.now - started_at
+        request_timeout = call.client.settings.request_timeout_ms / 1000
+        limit = CONFIRMATION_SECONDS + 2 * request_timeout + CONFIRMATION_SECONDS
+        if not min(CONFIRMATION_SECONDS, request_timeout) <= seconds <= limit:
+            raise ViolationError(f"{call.kind} takes {seconds:.1f} s with a broker that does not respond")
+        self._driver.sleep(_FROZEN_SECONDS)
 
     def _check_avoided(self, call: _Call, broker: int) -> None:
         """Check that a broker that just failed is not called again while others respond."""
@@ -398,6 +465,10 @@ class Calm:
                 network.aim_at_next(api, 0, RequestFault("throttle", {"ms": 50}))
                 network.aim_at_next(api, len(call.partitions), RequestFault("stall_response"))
                 self._healthy.call(*call)
+            case "pending_offset" if call.kind != "committed" or self._healthy.version("OffsetFetch") < _FIRST_STABLE:
+                return False
+            case "pending_offset":
+                self._healthy.commit_later(call.group, call.partitions[0], _SHORT_CHANGE)
             case "slow_broker" if api not in _NEXT_APIS or call.kind in _SLOW_KINDS:
                 return False
             case "slow_broker":
@@ -447,7 +518,7 @@ class Calm:
                 if call.kind in ("all_topics", "required_topics"):
                     args["of_topics"] = True
                 network.aim_at_next(api, 0, RequestFault(kind, args))
-                second = incident["second"]
+                second = incident.get("second")
                 if second is not None and api in _NEXT_APIS:  # while the first fault is handled
                     network.aim_at_next(_NEXT_APIS[api], 0, RequestFault(second["kind"], second["args"]))
         return True

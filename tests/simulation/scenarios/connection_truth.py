@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from tests.simulation.cluster.coordinators import coordinator_partition
 from tests.simulation.cluster.groups import CommittedOffset, GroupCoordinator
 from tests.simulation.cluster.read_requests import APIS
 from tests.simulation.cluster.topics import NO_LEADER
@@ -303,6 +304,18 @@ class HealthyCluster:
             self._next_offset += 1
             offset = CommittedOffset(self._next_offset, self.epoch(tp), "", topic_id, self._next_offset + number)
             groups.commit(group.group_id, tp, offset)
+
+    def commit_later(self, group: ConsumerGroup, tp: TopicPartition, seconds: float) -> None:
+        """Commit an offset in a transaction that ends some seconds later."""
+        groups = GroupCoordinator.of(self._cluster)
+        groups.validate(group.group_id, -1, "", None)
+        self._next_offset += 1
+        topic_id = self._cluster.topics[tp.topic].topic_id
+        offset = CommittedOffset(self._next_offset, -1, "", topic_id, self._next_offset)
+        producer = (8_000 + self._next_offset, 0)
+        groups.commit_in_transaction(group.group_id, producer, {tp: offset})
+        partition = coordinator_partition(group.group_id)
+        self._environment.world.after(seconds, groups.complete, partition, producer, True)
 
     def check_later_epochs(self, client: ClusterClient, partitions: Sequence[TopicPartition]) -> None:
         """Check that a client takes note of the leader epochs of committed offsets."""

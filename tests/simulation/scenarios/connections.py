@@ -158,7 +158,11 @@ def _draw_clients(rng: random.Random, parameters: dict[str, Any]) -> None:
     if rng.random() < 0.05:
         parameters |= {"retries": rng.randint(0, 3), "retry_interval": rng.choice((0.0, 0.01, 0.5))}
     if rng.random() < 0.1:
-        parameters["dead_address"] = {"is_silent": rng.random() < 0.5, "is_name": rng.random() < 0.5}
+        parameters["dead_address"] = {
+            "is_silent": rng.random() < 0.5,
+            "is_name": rng.random() < 0.5,
+            "failures": rng.choice((0, 1, 3)),  # of the resolver
+        }
     parameters["calm"] = draw_calm(rng)
 
 
@@ -170,9 +174,13 @@ def _resolve(environment: Environment) -> None:
     if drawn["is_silent"]:
         environment.network.silent_addresses.add(_DEAD_ADDRESS)
 
+    failures = [socket.EAI_AGAIN] * drawn["failures"]
+
     def resolve(host: str, flags: int) -> list[str]:
         if drawn["is_name"] and flags & socket.AI_NUMERICHOST:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        if drawn["is_name"] and failures:
+            raise socket.gaierror(failures.pop(), "Temporary failure in name resolution")
         return [_DEAD_ADDRESS, host]
 
     environment.network.on_resolve = resolve
@@ -224,6 +232,10 @@ def _call_any_broker(rng: random.Random, parameters: dict[str, Any]) -> None:
     """Replace the calls by those that any broker serves, of clients that know all of them."""
     for name in ("bootstrap_servers", "dead_address", "retries", "retry_interval"):
         parameters.pop(name, None)
+    parameters["settings"].pop("connect_timeout_ms", None)
+    versions = parameters["cluster"].get("newest_versions", {})
+    if "ApiVersions" in versions:  # an error in version 0 has no throttle time
+        versions["ApiVersions"] = max(versions["ApiVersions"], 3)
     for calls in parameters["call_list"]:
         for call in calls:
             call |= {"kind": rng.choice(FROM_ANY_BROKER), "pause": round(2.0 * rng.random(), 3)}
