@@ -136,6 +136,7 @@ class Calls:
 
     def check_request(self, request: ReceivedRequest) -> None:
         """Check that a user's requests are sent with the user's client id, and note commits that arrive late."""
+        self._operations.note(request)
         group = getattr(request.values, "group_id", "")
         if group and not group.endswith(f" of {request.client_id}"):
             self.violations.append(f"a request for the group {group!r} is sent as {request.client_id}")

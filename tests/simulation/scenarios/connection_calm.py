@@ -67,6 +67,22 @@ _CHANGES: Final = (
     "lasting_failure",
     "pending_offset",
 )
+# Incidents in which an operation does what others do not.
+_TYPICAL: Final[Mapping[str, tuple[str, ...]]] = {
+    "groups": ("move_coordinators",),
+    "committed": ("pending_offset", "elect_leaders", "loading", "lasting_failure"),
+    "all_committed": ("elect_leaders", "loading"),
+    "commit": ("loading", "final_error", "lasting_failure", "error"),
+    "all_topics": ("error",),
+    "required_topics": ("error",),
+    "metadata": ("garble_response", "stall_response", "reuse_address"),
+    "describe_topic": ("garble_response", "stall_response", "reuse_address"),
+    "large_config": ("truncate_response", "stall_response", "reuse_address"),
+    "leader": ("lose_leaders",),
+    "ends": ("error", "slow_broker", "lasting_failure", "outdated_broker", "final_error"),
+    "starts": ("error", "slow_broker", "final_error"),
+    "timestamps": ("slow_broker", "error"),
+}
 # Errors that no retry changes.
 _FINAL_CODES: Final[Mapping[str, tuple[int, ...]]] = {
     "ListOffsets": (29, 43),
@@ -117,6 +133,7 @@ _LASTING: Final = (
     "pending_offset",
 )
 _EXTRA_REQUESTS: Final = 12  # after a fault: metadata, a coordinator, connects
+_OFFSETS: Final = ("ends", "stable_ends", "starts", "timestamps")
 _OF_ANY_BROKER: Final = ("metadata", "missing_topic", "describe_topic", "large_config")
 _FIRST_STABLE: Final = 7  # version of OffsetFetch
 _FIRST_WITH_IDENTITY: Final = 5  # version of ApiVersions
@@ -136,11 +153,17 @@ def draw_calm(rng: random.Random) -> list[dict[str, Any]]:
         if rng.random() < 0.4:
             second = draw_fault(rng, _SECOND_FAULTS)
             incident["second"] = {"kind": second.kind, "args": dict(second.arguments)}
+        kind = rng.choice(KINDS)
         if rng.random() < 0.5:
             incident = {"kind": rng.choice(_CHANGES), "args": {}, "api": rng.randrange(6)}
+        if kind in _TYPICAL and rng.random() < 0.4:
+            args = {"draw": rng.randrange(1_000), "partition": rng.randrange(3)}
+            incident = {"kind": rng.choice(_TYPICAL[kind]), "args": args, "api": rng.randrange(6)}
+            if incident["kind"] == "truncate_response":
+                args["fraction"] = round(rng.random(), 2)
         calm.append(
             {
-                "kind": rng.choice(KINDS),
+                "kind": kind,
                 "client": rng.randrange(8),
                 "partitions": [rng.randrange(9) for _ in range(rng.choice((1, 2, 3)))],
                 "open_transaction": rng.random() < 0.3,
@@ -260,6 +283,7 @@ class Calm:
             self._check_explained(call, api)
             return
         self._environment.network.sent_codes.clear()
+        requested = self._operations.requested_offsets
         if not self._plan_fault(call, api, incident):
             return
         is_metadata_fault = fault == "error" and api == "Metadata"
@@ -279,6 +303,11 @@ class Calm:
             raise ViolationError(f"topics with errors are not required, and {kind} sends {operation.requests}")
         if fault == "elect_leaders" and kind in ("committed", "all_committed"):
             self._healthy.check_later_epochs(call.client, call.partitions)
+        requested = self._operations.requested_offsets - requested
+        is_partial = fault == "error" and "partition" in incident["args"] and incident.get("second") is None
+        is_partial = is_partial and kind in _OFFSETS and self._environment.world.codec == "tables"
+        if is_partial and requested > len(call.partitions) + 1:
+            raise ViolationError(f"one of {len(call.partitions)} partitions fails, and {kind} requests {requested}")
         if fault == "slow_broker" and kind == "timestamps" and operation.requests[api] != expected[api]:
             raise ViolationError(f"a broker searches for timestamps, and the client sends {operation.requests}")
         if fault == "loading" and (self._seconds(operation) > _LOADING_SECONDS or len(operation.requests) > 1):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.environment import Environment
     from tests.simulation.scheduler import Task
+    from tests.simulation.wire import ReceivedRequest
 
     from pyspark_kafka_direct.client.cluster_client import ClusterClient
     from pyspark_kafka_direct.errors import KafkaDirectError
@@ -54,6 +55,7 @@ class Operations(logging.Handler):
         super().__init__(logging.WARNING)
         self._environment = environment
         self._running: dict[Task, Operation] = {}
+        self.requested_offsets = 0  # partitions of all ListOffsets requests
         environment.network.on_send = self._sent
         environment.network.on_connect = self._connected
 
@@ -80,6 +82,11 @@ class Operations(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if (operation := self._current()) is not None:
             operation.warnings.append((self._environment.world.now, record))
+
+    def note(self, request: ReceivedRequest) -> None:
+        """Count the partitions of requests for offsets."""
+        if request.api == "ListOffsets":
+            self.requested_offsets += sum(len(topic.partitions) for topic in request.values.topics)
 
     def check(
         self,
