@@ -210,12 +210,12 @@ class Calm:
                 self._healthy.open_transaction(partitions[0])
                 self._driver.sleep(METADATA_SECONDS)
             call = _Call(client, group, each["kind"], partitions)
-            self._settle(call)
+            self._prepare(call)
             self._check_exact(call)
             if each["incident"] is not None and "retries" not in self._environment.plan.parameters:
                 self._run_incident(call, each["incident"])
 
-    def _settle(self, call: _Call) -> None:
+    def _prepare(self, call: _Call) -> None:
         """Let the client learn of the healthy cluster, and have connections to all brokers."""
         call.client.topics(self._names)
         call.client.confirm_missing(dict.fromkeys(call.partitions))
@@ -298,7 +298,7 @@ class Calm:
         has_result = not is_metadata_fault and kind not in may_be_outdated
         with self._operations.operation() as operation:
             self._healthy.call(*call, check=has_result)
-        self._check_incident(call, fault, api, operation, limit)
+        self._check_incident(call, incident, api, operation, limit)
         if kind == "all_topics" and fault == "error" and operation.requests != expected:
             raise ViolationError(f"topics with errors are not required, and {kind} sends {operation.requests}")
         if fault == "elect_leaders" and kind in ("committed", "all_committed"):
@@ -322,7 +322,7 @@ class Calm:
         if not self._healthy.is_healthy():
             raise ViolationError(f"{fault} has not ended")
         with self._operations.operation() as operation:
-            self._settle(call)
+            self._prepare(call)
         seconds, count = self._seconds(operation), operation.requests.total() + 2 * operation.connects
         is_slow = kind == "create_topic" and self._cluster.settings.metadata_lag > 0
         has_dead_address = bool(self._environment.network.silent_addresses)
@@ -352,7 +352,10 @@ class Calm:
             seconds += 2 * settings.connect_timeout_ms / 1000
         return seconds
 
-    def _check_incident(self, call: _Call, fault: str, api: str, operation: Operation, limit: float) -> None:
+    def _check_incident(
+        self, call: _Call, incident: Mapping[str, Any], api: str, operation: Operation, limit: float
+    ) -> None:
+        fault = incident["kind"]
         expected = self._healthy.expected_requests(call.kind, call.partitions)
         seconds = self._seconds(operation)
         if seconds > limit:
@@ -367,7 +370,8 @@ class Calm:
             if seconds < _SHORTEST_PAUSE and not is_loading:
                 raise ViolationError(f"{call.kind} is repeated after {seconds:.3f} s, without a pause")
         count = operation.requests.total() + operation.connects
-        if count > expected.total() + _EXTRA_REQUESTS * (4 if fault in _LASTING else 1):
+        faults = 4 if fault in _LASTING else 1 if incident.get("second") is None else 2
+        if count > expected.total() + _EXTRA_REQUESTS * faults:
             raise ViolationError(f"{call.kind} sends {count} requests after one {fault} of {api}: {operation.requests}")
 
     def _check_final_error(self, call: _Call, api: str, incident: Mapping[str, Any]) -> None:
@@ -390,7 +394,7 @@ class Calm:
             self._cluster.brokers
         ):
             raise ViolationError(f"{call.kind} takes {seconds:.2f} s to report error {code} of {api}: {found!r}")
-        self._settle(call)
+        self._prepare(call)
         self._check_exact(call)
 
     def _check_explained(self, call: _Call, api: str) -> None:
@@ -416,7 +420,7 @@ class Calm:
         if not limit - 1.5 <= seconds <= limit + 0.5:
             raise ViolationError(f"{call.kind} has {limit} s, and takes {seconds:.2f} s: {error!r}")
         self._driver.sleep(2 * _SECONDS_OF_REBOOT)
-        self._settle(call)
+        self._prepare(call)
         self._check_exact(call)
 
     def _check_frozen_witness(self, call: _Call, number: int) -> None:
@@ -451,7 +455,7 @@ class Calm:
         client.deadline = lambda seconds=None: deadline  # type: ignore[method-assign]
         with self._operations.operation() as operation, suppress(TransientBrokerError):
             self._healthy.call(*call, check=False)
-        del client.deadline  # type: ignore[method-assign]
+        del client.deadline
         seconds = self._seconds(operation)
         if seconds > _CANCELLED_AFTER + _SECONDS_OF_RETRIES:
             raise ViolationError(f"{call.kind} was cancelled after {_CANCELLED_AFTER} s, and takes {seconds:.2f} s")
@@ -461,7 +465,7 @@ class Calm:
             raise ViolationError(f"idle connections were closed because {call.kind} was cancelled")
         self._driver.sleep(METADATA_SECONDS)
         cancellation.close()
-        self._settle(call)
+        self._prepare(call)
         self._check_exact(call)
 
     def _seconds(self, operation: Operation) -> float:

@@ -149,6 +149,7 @@ class HealthyCluster:
         """Return the result of a call, and the truth."""
         cluster = self._cluster
         deadline = client.deadline()
+        found: Any
         match kind:
             case "metadata":
                 return client.topics(self._names), self._metadata(
@@ -238,6 +239,7 @@ class HealthyCluster:
     ) -> tuple[Any, Any]:
         cluster, brokers = self._cluster, len(self._cluster.brokers)
         groups = GroupCoordinator.of(cluster)
+        found: Any
         match kind:
             case "commit":
                 offsets = {tp: self._next_offset + number for number, tp in enumerate(partitions)}
@@ -388,7 +390,7 @@ class HealthyCluster:
         )
 
     def partitions(self, places: Sequence[int]) -> list[TopicPartition]:
-        """Return some of the partitions that exist and have a leader that has settled."""
+        """Return some of the partitions that exist and have a leader whose end is known."""
         existing = [
             TopicPartition(name, index)
             for name in self._names
