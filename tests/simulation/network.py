@@ -68,7 +68,7 @@ class Network:
         self.abandoned_requests: list[str] = []  # APIs of requests whose connection was closed before a response
         self.on_request: Callable[[ReceivedRequest], None] = _ignore  # what a scenario checks of each request
         self.on_response: Callable[[int, str, Mapping[str, Any]], Mapping[str, Any]] = _same  # may change a response
-        self.on_send: Callable[[int, int, str, bytes], None] = _ignore_all  # number, connection, API and frame
+        self.on_send: Callable[[int, int, int, str, bytes], None] = _ignore_all  # number, connection, broker, API, frame
         self.on_answer: Callable[[int, str, Mapping[str, Any], str | None], None] = _ignore_all  # to a request's number
         self.on_connect: Callable[[float], None] = _ignore  # is called with the time that a connect may take
         self.silent_addresses: set[str] = set()  # of hosts with several addresses: nothing responds there
@@ -385,7 +385,7 @@ class _Connection:
         world.request_count += 1
         api = api_of_frame(frame)
         network.sent_requests.append((self.process.name, api))
-        network.on_send(number, self.number, api, frame)
+        network.on_send(number, self.number, self.broker.id, api, frame)
         timed_out_at = network._timed_out_at.get((self.process, self.broker.id), -1.0)
         if self._used_at < timed_out_at < world.now - _REUSE_SECONDS and self._is_answered and self._used_at:
             network.late_reuses.append(
@@ -472,6 +472,7 @@ class _Connection:
         if throttle_ms > 0:
             self._muted_until = min(world.now + throttle_ms / 1000, max(world.now, self.network.faults_end))
         codes = error_codes(values)
+        self.network.sent_codes.update(codes)
         if is_in_vain(request.api, values, codes):
             world.storms.note(self.process.name, f"broker {self.broker.id}", request.api, world.now)
         for code in codes:

@@ -191,7 +191,7 @@ class Operations(logging.Handler):
         task = self._environment.world._current
         return None if task is None else self._running.get(task)
 
-    def _sent(self, api: str, broker: int) -> None:
+    def _sent(self, _number: int, _connection: int, broker: int, api: str, _frame: bytes) -> None:
         if (operation := self._current()) is not None:
             operation.requests[api] += 1
             operation.brokers[broker] = None

@@ -77,7 +77,7 @@ class ProducerTraffic:
         """Return the batches with a record."""
         return [each for each in self.batches if each.partition == partition and value in each.values()]
 
-    def _sent(self, number: int, connection: int, api: str, frame: bytes) -> None:
+    def _sent(self, number: int, connection: int, _broker: int, api: str, frame: bytes) -> None:
         self._counts[api] += 1
         if api != "Produce":
             self._limit(api, api)
