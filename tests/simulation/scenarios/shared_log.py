@@ -13,6 +13,7 @@ from tests.simulation.drawing import MAX_REPEATS, WITHOUT_REUSE, draw_cluster, d
 from tests.simulation.environment import Environment
 from tests.simulation.history import Event, Plan
 from tests.simulation.scenarios.shared_log_checks import TopicTruth
+from tests.simulation.scenarios.shared_log_idle import IDLE_SECONDS, draw_idle_writers, expire_writers
 from tests.simulation.scenarios.shared_log_member import LogMember
 from tests.simulation.scenarios.shared_log_writers import SingleWriters, draw_single_writers
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import Task, World
 
 NAME = "shared_log"
-SHRINKABLE = {"steps": 1, "log": (), "append_list": (), "members": (), "kills": ()}
+SHRINKABLE = {"steps": 1, "log": (), "append_list": (), "members": (), "kills": (), "expires_at": ()}
 _TOPIC = "settings"
 _WAITING = "delayed"  # the role of a log whose reads are delayed
 _DISRUPTIONS = ("truncated", "truncated", "deposed leader", "recreated")
@@ -86,6 +87,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
         _let_a_log_stop_while_reads_are_added(rng, members[0], seconds)
         parameters |= {"steps": 2, "kills": []}
         events = () if rng.random() < 0.7 else events
+    elif disruption is None and not long and rng.random() < 0.15:
+        parameters, events, seconds = draw_idle_writers(rng, parameters), (), IDLE_SECONDS
     elif disruption is None and rng.random() < 0.3:
         parameters, events = draw_single_writers(rng, parameters, events, seconds=seconds, long=long)
     return Plan(NAME, parameters, events, quiet_after=seconds)
@@ -103,6 +106,8 @@ def run(world: World, plan: Plan) -> None:
     members = _Members(environment)
     for number, values in enumerate(parameters["members"]):
         members.start(f"{values.get('role', 'member')}-{number}", values)
+    for at in parameters.get("expires_at", ()):
+        world.at(environment.started_at + at, members.expire_writers)
     for kill in parameters["kills"]:
         world.at(environment.started_at + kill["at"], members.kill, kill["member"])
     world.run(members.tasks)
@@ -133,6 +138,9 @@ def _draw_disruption(
                 Event("stick_follower", at=first, args=stuck),
                 Event("elect_unclean_leader", at=second, args={**partition, "choice": 0, "shortest": True}),
             ]
+            if rng.random() < 0.5:  # the new leader knows nothing of the epoch whose records are lost
+                again = {**partition, "choice": rng.randrange(3)}
+                events.insert(1, Event("elect_leader", at=round(first + 0.3, 3), args=again))
             if rng.random() < 0.5:  # the lost records are not read before
                 events.insert(1, Event("withhold_records", at=first, args={**partition, "seconds": 3.0}))
         case "deposed leader":
@@ -142,6 +150,8 @@ def _draw_disruption(
                 settings["topic_ids"], settings["transaction_version"] = False, 0
             recreated = {"topic": _TOPIC, "partitions": rng.randint(1, partitions), "seconds": 0.0}
             events = [Event("recreate_topic", at=second, args=recreated)]
+            if rng.random() < 0.5:  # the new topic knows nothing of the epochs of the earlier one
+                events.insert(0, Event("elect_leader", at=first, args={**partition, "choice": rng.randrange(3)}))
     return events, appends
 
 
@@ -312,6 +322,11 @@ class _Members:
         if not member.ended:
             self._environment.world.trace("kill", member.name)
             member.process.kill()
+
+    def expire_writers(self) -> None:
+        """Let brokers delete the transactional id of idle tables."""
+        self._writers.expired_at.append(self._environment.world.now)
+        expire_writers(self._environment)
 
     def check(self) -> None:
         self._environment.raise_errors()

@@ -17,6 +17,7 @@ from tests.simulation.scenarios.shared_log_checks import (
     find_missing_keys,
     raise_first,
 )
+from tests.simulation.scenarios.shared_log_sends import Send
 from tests.simulation.scenarios.shared_log_writers import KEY_PREFIX, TRANSACTIONAL_ID, Write
 
 from pyspark_kafka_direct.errors import (
@@ -131,7 +132,7 @@ class LogMember:
         self._stopped_at = math.inf
         self._delivered = 0
         self._reads: list[Future[None]] = []
-        self._sends: list[_Send] = []
+        self._sends: list[Send] = []
         self._claim: Claim
 
     def _open(self) -> bool:
@@ -282,7 +283,7 @@ class LogMember:
             self._sent_count += 1
             key = b"s%d" % (number % step["keys"])
             value = None if step["tombstones"] and number == 0 else b"%s-%d" % (self.name.encode(), self._sent_count)
-            send = _Send(self, Sent(key, value))
+            send = Send(self, Sent(key, value))
             self._writers.sends.append(send)
             if step["as_future"] or self._table is not None:
                 assert value is None or self._table is None or key
@@ -318,6 +319,8 @@ class LogMember:
         except KafkaDirectError as error:
             write.error = error
             return
+        finally:
+            write.ended_at = self.environment.world.now
         if self._log._worker.truncation_suspected and not self._truth.was_changed:
             self._violations.append(f"a write suspects a truncation that did not happen: {write.offsets}")
         if step["as_future"]:
@@ -338,7 +341,7 @@ class LogMember:
         ((key, value),) = values.items()
         future = self._table.delete(key) if value is None else self._table.put(key, value)
         metadata = future.result(0)
-        send = _Send(self, Sent(key, value))
+        send = Send(self, Sent(key, value))
         send.on_done(metadata, None)
         self._sends.append(send)
         return {metadata.partition: metadata.offset}
@@ -543,46 +546,3 @@ class LogMember:
         seconds += sum(each.args["seconds"] for each in self.environment.plan.events if each.kind in PAUSES)
         if passed > seconds:
             self._violations.append(f"{name} takes {passed:.2f} s, and its timeout is over after {seconds:.2f} s")
-
-
-class _Send:
-    """A record that was sent, and what its callback got."""
-
-    def __init__(self, member: LogMember, record: Sent) -> None:
-        self._member = member
-        self.record = record
-        self.sent_at = member.environment.world.now
-        self._positions = member.view.positions()  # when it was sent
-        self.calls = 0
-        self.metadata: RecordMetadata | None = None
-        self.error: BaseException | None = None
-
-    @property
-    def shows_truncation(self) -> bool:
-        """Whether it was written where its log had read another record."""
-        partition = TopicPartition(self._member.topic, -1 if self.metadata is None else self.metadata.partition)
-        return self.metadata is not None and self.metadata.offset < self._positions.get(partition, 0)
-
-    def on_future(self, future: Future[RecordMetadata]) -> None:
-        error = future.exception()
-        self.on_done(None if error is not None else future.result(), error)
-
-    def on_done(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
-        self.calls += 1
-        self.metadata, self.error = metadata, error
-
-    def check_outcome(self, truth: TopicTruth) -> None:
-        value = self.record.value
-        violations = self._member.view.violations
-        if self.metadata is not None and not truth.was_appended(self.metadata.partition, self.metadata.offset, value):
-            violations.append(f"a record was acknowledged that is not at its offset: {self.metadata}")
-        if self.metadata is not None and not truth.was_recreated:
-            newest = truth.environment.oracle.truth((truth.topic, self.metadata.partition)).epoch()
-            if self.metadata.leader_epoch > newest:
-                violations.append(f"a record was acknowledged with an epoch after {newest}: {self.metadata}")
-        # A late Produce request, which has no topic id before version 13, writes to a topic that was recreated.
-        is_same_topic = truth.exists and truth.created_at <= self.sent_at
-        if value is not None and is_same_topic and (count := truth.count_in_log(value)) > 1:
-            violations.append(f"a record was written {count} times")
-        if value is not None and "were not written" in str(self.error) and truth.exists and truth.count_in_log(value):
-            violations.append(f"a record was written, and the error is: {self.error!r}")

@@ -67,13 +67,13 @@ def draw_single_writers(
     changes = {
         "members": members,
         "cluster": cluster,
-        **{name: _without_open_transactions(parameters[name]) for name in ("log", "append_list")},
+        **{name: without_open_transactions(parameters[name]) for name in ("log", "append_list")},
         "restart_seconds": rng.choice((0.0, 0.5)),
     }
     return {**parameters, **changes}, tuple(events)
 
 
-def _without_open_transactions(batches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def without_open_transactions(batches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return batches after which no start of a table waits for the end of the faults."""
     return [
         {**each, "transaction": "commit" if each["transaction"] == "open" else each["transaction"]} for each in batches
@@ -103,6 +103,7 @@ class Write:
         self.began_at = began_at
         self.offsets: Mapping[int, int] | None = None  # the last one of each partition; None: not acknowledged
         self.error: BaseException | None = None
+        self.ended_at = began_at
 
     @property
     def values(self) -> list[bytes]:
@@ -122,6 +123,7 @@ class SingleWriters:
         self.truth = truth
         self.claims: list[Claim] = []
         self.sends: list[Any] = []  # of all logs
+        self.expired_at: list[float] = []  # when brokers deleted the transactional id
 
     def begin(self, name: str) -> Claim:
         claim = Claim(name, self.environment.world.now)
@@ -163,6 +165,15 @@ class SingleWriters:
             if write.error is not None:
                 raise ViolationError(f"a write fails though no fault is left: {write.error!r}") from write.error
 
+    def _has_fenced(self, other: Claim, write: Write) -> bool:
+        """Return whether a table that claims the id later ends the claim of a write.
+
+        If brokers have deleted the id meanwhile, nothing but the writes of that table shows its claim.
+        """
+        assert other.start_ended_at is not None
+        has_expired = any(other.start_ended_at < at <= write.began_at for at in self.expired_at)
+        return other.has_started and not (has_expired and not any(each.may_be_committed for each in other.writes))
+
     def _check_write(self, claim: Claim, write: Write, found: list[list[tuple[int, int, float]]]) -> None:
         described = f"{write.values} of {claim.name}: {found}, {write.error!r}"
         counts = [len(each) for each in found]
@@ -178,9 +189,13 @@ class SingleWriters:
         if 1 in counts and not write.may_be_committed:
             raise ViolationError(f"a write of a single writer is visible though it has failed: {described}")
         visible_at = max((at for ((_, _, at),) in found), default=0.0) if 1 in counts else 0.0
-        for other in self.claims:
-            if not claim.precedes(other) or other.start_ended_at is None or not other.has_started:
-                continue
+        fencing = [other for other in self.claims if claim.precedes(other) and self._has_fenced(other, write)]
+        if not fencing and write.error is not None and self.expired_at and not self.environment.plan.events:
+            in_flight = [each for each in self.claims if each is not claim and each.began_at <= write.ended_at]
+            if not in_flight:
+                raise ViolationError(f"a write fails because its transactional id was idle: {described}")
+        for other in fencing:
+            assert other.start_ended_at is not None
             if visible_at > other.start_ended_at:
                 raise ViolationError(f"a write became visible after {other.name} had fenced its writer: {described}")
             if write.offsets is not None and write.began_at > other.start_ended_at:
