@@ -8,6 +8,7 @@ other error fails the active reads, and the thread continues.
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -112,6 +113,7 @@ class LogWorker:
         self._reported_missing = False  # the topic; each of the two is reported once
         self._reported_unreachable = False  # the cluster
         self._started_at = self._progress_at = self._system.monotonic()
+        self._pending_since = math.inf  # since when a read has been pending all the time, by the monotonic clock
         self._data_loss: DataLossError | None = None  # found by the last poll; the next requests resume after it
         self._suspected_truncations: dict[tuple[TopicPartition, Reading], SuspectedTruncation] = {}
         self._ends_requested_at = 0.0  # when the ends were requested that reads wait for, by wall time
@@ -192,6 +194,8 @@ class LogWorker:
 
     def run_once(self) -> None:
         """Run one iteration: requests that are due, then one poll."""
+        has_pending, now = self.pending_reads.has_pending, self._system.monotonic()
+        self._pending_since = min(self._pending_since, now) if has_pending else math.inf
         if self._request_backoff.ready:
             self._attempt(self._send_due_requests, self._request_backoff)
         self._complete_reached_reads()
@@ -377,12 +381,13 @@ class LogWorker:
         self, ends: Mapping[TopicPartition, int], requested_at: float, deadline: Deadline
     ) -> None:
         """Warn of transactions that have kept reads from their ends for long."""
-        if requested_at >= self._ends_requested_at + REPORT_AFTER:
+        waits_for_long = self._system.monotonic() >= self._pending_since + REPORT_AFTER
+        if waits_for_long and requested_at >= self._ends_requested_at + REPORT_AFTER:
             unreached = self.pending_reads.unreached_offsets(self.positions)
             self._blocked_warnings.check_unreached({tp: ends[tp] for tp in unreached if tp in ends}, deadline)
 
     def _is_stalled(self) -> bool:
-        return self.pending_reads.has_pending and self._system.monotonic() >= self._progress_at + _STALL_SECONDS
+        return self._system.monotonic() >= max(self._progress_at, self._pending_since) + _STALL_SECONDS
 
     def _resolve_suspected_truncation(self) -> None:
         """Find out whether the topic was recreated or the log truncated; the consumer detects the latter."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.drawing import MAX_REPEATS, WITHOUT_REUSE, draw_cluster, draw_events, draw_log
 from tests.simulation.environment import Environment
 from tests.simulation.history import Event, Plan
-from tests.simulation.scenarios.shared_log_checks import TopicTruth
+from tests.simulation.scenarios.shared_log_checks import TopicTruth, raise_first
 from tests.simulation.scenarios.shared_log_idle import IDLE_SECONDS, draw_idle_writers, expire_writers
 from tests.simulation.scenarios.shared_log_member import LogMember
+from tests.simulation.scenarios.shared_log_reports import LogReports
 from tests.simulation.scenarios.shared_log_writers import SingleWriters, draw_single_writers
 
 if TYPE_CHECKING:
@@ -50,7 +51,10 @@ def draw(rng: random.Random, size: Size) -> Plan:
         seconds, steps = rng.choice((4.0, 8.0)), rng.randint(4, 6)
     members = [_draw_member(rng, seconds, steps) for _ in range(rng.randint(2, 4) if long else rng.choice((1, 1, 2)))]
     keys = rng.choice((1, 3, 20))
-    log = [{**each, "keys": keys} for each in draw_log(rng, batches=rng.randint(0, 40 if long else 5))]
+    log = [
+        {**each, "keys": 0 if rng.random() < 0.1 else keys}
+        for each in draw_log(rng, batches=rng.randint(0, 40 if long else 5))
+    ]
     appends = [
         {**each, "keys": keys, "at": round(rng.random() * seconds, 3)}
         for each in draw_log(rng, batches=rng.choice((0, 2, 40 if long else 4)))
@@ -88,6 +92,8 @@ def draw(rng: random.Random, size: Size) -> Plan:
         parameters |= {"steps": 2, "kills": []}
         events = () if rng.random() < 0.7 else events
     elif disruption is None and not long and rng.random() < 0.15:
+        parameters, events = {**parameters, "kills": []}, ()
+    elif disruption is None and not long and rng.random() < 0.15:
         parameters, events, seconds = draw_idle_writers(rng, parameters), (), IDLE_SECONDS
     elif disruption is None and rng.random() < 0.3:
         parameters, events = draw_single_writers(rng, parameters, events, seconds=seconds, long=long)
@@ -110,11 +116,12 @@ def run(world: World, plan: Plan) -> None:
         world.at(environment.started_at + at, members.expire_writers)
     for kill in parameters["kills"]:
         world.at(environment.started_at + kill["at"], members.kill, kill["member"])
-    world.run(members.tasks)
-    members.check()
-    if any(each.get("transactional") for each in parameters["members"]):
-        world.run_for(_LATE_SECONDS)
-        members.check_single_writers()
+    with members.reports.collected():
+        world.run(members.tasks)
+        members.check()
+        if any(each.get("transactional") for each in parameters["members"]):
+            world.run_for(_LATE_SECONDS)
+            members.check_single_writers()
 
 
 def _draw_disruption(
@@ -265,6 +272,7 @@ def _let_a_log_stop_while_reads_are_added(rng: random.Random, member: dict[str, 
 
 def _draw_member(rng: random.Random, seconds: float, steps: int) -> dict[str, Any]:
     return {
+        **_draw_options(rng),
         "at": round(rng.choice((0.0, 0.3)) * rng.random() * seconds, 3),
         "table": rng.random() < 0.4,
         "committed": rng.random() < 0.6,
@@ -280,6 +288,19 @@ def _draw_member(rng: random.Random, seconds: float, steps: int) -> dict[str, An
         "threads": [
             [_draw_step(rng, 2 * seconds / steps) for _ in range(steps)] for _ in range(rng.choice((1, 2, 2, 3)))
         ],
+    }
+
+
+def _draw_options(rng: random.Random) -> dict[str, Any]:
+    """Draw what few logs have; a read-only log or table writes nothing."""
+    return {
+        "batches": rng.random() < 0.2,
+        "raises": rng.random() < 0.15,  # on_reset, on_error and on_change
+        "reenters_at": rng.randint(1, 12) if rng.random() < 0.2 else None,  # the call of on_record that uses the log
+        "stops_at": rng.randint(3, 20) if rng.random() < 0.05 else None,  # the call that stops it
+        "max_age_ms": rng.choice((300_000, 300_000, 300_000, 2_000)),
+        "create": rng.choice((None, None, None, {})),
+        "used_when_quiet": rng.random() < 0.4,
     }
 
 
@@ -308,10 +329,13 @@ class _Members:
         self.tasks: list[Task] = []
         self._environment = environment
         self._members: list[LogMember] = []
-        self._writers = SingleWriters(environment, TopicTruth(environment, _TOPIC, "read_committed"))
+        truth = TopicTruth(environment, _TOPIC, "read_committed")
+        self._writers = SingleWriters(environment, truth)
+        is_calm = not environment.plan.events and not environment.plan.parameters["kills"]
+        self.reports = LogReports(environment.world, truth, is_calm=is_calm)
 
     def start(self, name: str, values: dict[str, Any]) -> LogMember:
-        member = LogMember(self._environment, _TOPIC, name, values, self._writers)
+        member = LogMember(self._environment, _TOPIC, name, values, self._writers, self.reports)
         self._members.append(member)
         self.tasks.append(member.process.spawn("main", partial(self._run, member)))
         return member
@@ -332,6 +356,7 @@ class _Members:
         self._environment.raise_errors()
         for member in self._members:
             member.raise_violations()
+        raise_first(self.reports.violations)
         self._environment.check_released([each.process for each in self._members if not each.process.dead])
 
     def check_single_writers(self) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.simulation.errors import ViolationError
 from tests.simulation.oracle import READ_COMMITTED, READ_UNCOMMITTED
+from tests.simulation.record_attributes import RecordAttributes
 
 from pyspark_kafka_direct.errors import KafkaDirectError, TopicRecreatedError, TruncatedError
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -227,11 +228,14 @@ class View:
         self._truncated: set[int] = set()  # partitions whose truncation was reported
         self._truncated_at: dict[int, float] = {}  # when that was, by partition
         self._next: dict[int, int] = {}
-        self._all: dict[tuple[int, int, bytes | None], None] = {}
+        self._all: dict[tuple[int, int, bytes | None], LogRecord] = {}
+        self.errors: list[KafkaDirectError] = []  # that on_error got
         self._changes: dict[bytes, list[bytes]] = {}  # the values of a table that were reported, by key
         self.reported: dict[bytes, bytes] = {}  # the table by its reports
 
     def change(self, key: bytes, value: bytes | None) -> None:
+        if self.reported.get(key) == value:
+            self.violations.append(f"a change of {key!r} is reported, and its value was {value!r} before")
         if value is None:
             self.reported.pop(key, None)
         else:
@@ -247,7 +251,7 @@ class View:
             )
         self._next[partition] = offset + 1
         self.delivered.setdefault(partition, {})[offset] = record.value
-        self._all[partition, offset, record.value] = None
+        self._all[partition, offset, record.value] = record
 
     def reset(self, error: KafkaDirectError, *, reread: bool) -> None:
         self.reset_at = self.truth.now
@@ -315,7 +319,8 @@ class View:
 
     def check_delivered(self) -> None:
         """Check that everything that was ever delivered was a record of the topic, and committed if it has to be."""
-        for partition, offset, value in self._all:
+        for (partition, offset, value), record in self._all.items():
+            self._check_attributes(record)
             if not self.truth.was_appended(partition, offset, value):
                 self.violations.append(
                     f"a record is delivered that never was: {value!r} at offset {offset} of partition {partition}"
@@ -327,6 +332,17 @@ class View:
 
         if self._changes and not self.truth.was_changed:
             self._check_changes()
+
+    def _check_attributes(self, record: LogRecord) -> None:
+        """Check that a record has the key, the timestamp and the headers with which it was written."""
+        written = None
+        if record.value is not None:
+            attributes = self.truth.environment.oracle.attributes
+            written = attributes.get((self.truth.topic, record.partition, record.value))
+        headers = tuple((name.encode(), content) for name, content in record.headers)
+        found = RecordAttributes(record.key, record.timestamp, headers)
+        if record.topic != self.truth.topic or (written is not None and found != written):
+            self.violations.append(f"a record is delivered as {record}, and was written with {written}")
 
     def _check_changes(self) -> None:
         """Check that no key of a table ever got an earlier value."""

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.faults import PAUSES
 from tests.simulation.scenarios.shared_log_checks import (
     Sent,
-    TopicTruth,
-    View,
     find_lost_keys,
     find_missing_keys,
-    raise_first,
 )
+from tests.simulation.scenarios.shared_log_quiet import check_calm_time, use_when_quiet
+from tests.simulation.scenarios.shared_log_reports import CallbackError
 from tests.simulation.scenarios.shared_log_sends import Send
-from tests.simulation.scenarios.shared_log_writers import KEY_PREFIX, TRANSACTIONAL_ID, Write
+from tests.simulation.scenarios.shared_log_session import QUIET_READ_SECONDS, LogSession
+from tests.simulation.scenarios.shared_log_writers import KEY_PREFIX, Write
 
 from pyspark_kafka_direct.errors import (
     BrokerTimeoutError,
@@ -28,26 +26,16 @@ from pyspark_kafka_direct.errors import (
     TopicNotFoundError,
     TruncatedError,
 )
-from pyspark_kafka_direct.log import KafkaBasedLog, KafkaTable
-from pyspark_kafka_direct.log.log_clients import LogClients
-from pyspark_kafka_direct.offsets import TopicPartition
-from pyspark_kafka_direct.options.settings import FetchSettings, ProducerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from concurrent.futures import Future
 
-    from tests.simulation.environment import Environment
-    from tests.simulation.process import SimulatedProcess
     from tests.simulation.scenarios.shared_log_checks import VisibleEnds
-    from tests.simulation.scenarios.shared_log_writers import Claim, SingleWriters
 
-    from pyspark_kafka_direct.log import LogRecord
-    from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 
 _START_SLACK = 6.0  # seconds: the stop after a failed start, the request for its message, and the connects on the way
 _STOP_SLACK = 1.0  # seconds for callbacks of what a stop fails
-_QUIET_READ_SECONDS = 90.0  # a request that got no response ends after request.timeout.ms
 _DETECTION_SECONDS = 12.0  # a log notices truncations with its next fetches
 _REQUEST_SECONDS = 31.0  # request.timeout.ms, and some time
 _CALL_SECONDS = 61.0  # default.api.timeout.ms, and some time: a throttled request waits before its own timeout begins
@@ -58,32 +46,8 @@ _IN_FLIGHT_SECONDS = 5.0  # a response may be as old
 _THREAD_END_SECONDS = 0.01  # between the report that a thread ends and its end
 
 
-class _CallbackError(Exception):
-    """What a callback of a history raises."""
-
-
-class LogMember:
+class LogMember(LogSession):
     """One process with one log or table at a time."""
-
-    def __init__(
-        self, environment: Environment, topic: str, name: str, values: Mapping[str, Any], writers: SingleWriters
-    ) -> None:
-        self.environment = environment
-        self.topic = topic
-        self.name = name
-        self.values = dict(values)
-        self.process: SimulatedProcess = environment.process(name)
-        self.ended = False
-        self._writers = writers
-        self._is_writer: bool = values.get("transactional", False)
-        self._truth = TopicTruth(environment, topic, "read_committed" if values["committed"] else "read_uncommitted")
-        self._violations: list[str] = []
-        self._opened = 0
-        self._sent_count = 0
-        self._new_session()
-
-    def raise_violations(self) -> None:
-        raise_first(self._violations + self.view.violations)
 
     def run(self) -> None:
         """Open the log, run all threads, and check the log after the faults have stopped."""
@@ -104,36 +68,18 @@ class LogMember:
             if not self._open():
                 self.ended = True
                 return
-        self._check_quiet()
+        if self._check_quiet() and self.values.get("used_when_quiet") and not self._may_be_rejected:
+            use_when_quiet(self)
         self._stop(_QUIET_STOP_SECONDS)
         self.process.sleep(_THREAD_END_SECONDS)
         self._check_ended()
         self._check_threads()
         self.ended = True
 
-    @property
-    def _is_rejected(self) -> bool:
-        """Whether this is a table whose topic has got more partitions."""
-        return self._table is not None and self._truth.partition_count > len(self._log.positions)
-
-    @property
-    def _may_be_rejected(self) -> bool:
-        """Whether the table's topic had more partitions at some time; a recreated one is noticed later."""
-        return self._table is not None and self._truth.highest_partition_count > len(self._log.positions)
-
     def _thread_numbers(self) -> range:
         return range(len(self.values["threads"]))
 
     # Opening and stopping.
-
-    def _new_session(self) -> None:
-        self.view = View(self._truth)
-        self._is_stopped = False
-        self._stopped_at = math.inf
-        self._delivered = 0
-        self._reads: list[Future[None]] = []
-        self._sends: list[Send] = []
-        self._claim: Claim
 
     def _open(self) -> bool:
         """Open the log; after failures again, as long as there may be faults. Return whether it is open."""
@@ -145,19 +91,22 @@ class LogMember:
             try:
                 with self.environment.world.operation():
                     self._start()
-            except (KafkaDirectError, _CallbackError) as error:
+            except (KafkaDirectError, CallbackError) as error:
                 self._check_time("start()", started, self._start_timeout(quiet=quiet) + _START_SLACK)
                 is_rejected = self._may_be_rejected and isinstance(error, IllegalLogStateError)
                 if isinstance(error, IllegalLogStateError) and not is_rejected:
                     raise
                 if quiet and isinstance(error, TopicNotFoundError) and not self._truth.exists:
                     return False
-                if quiet and not is_rejected and not isinstance(error, (_CallbackError, DataLossError)):
-                    self._violations.append(f"start() fails though no fault is left: {error!r}")
+                if self.is_calm and not isinstance(error, CallbackError):
+                    self.violations.append(f"start() fails without any fault: {error!r}")
+                if quiet and not is_rejected and not isinstance(error, (CallbackError, DataLossError)):
+                    self.violations.append(f"start() fails though no fault is left: {error!r}")
                     return False
                 self._new_session()
                 self.process.sleep(0.5)
                 continue
+            check_calm_time(self, "start()", started)
             self._check_complete(visible)
             # A broker that lagged may have reported the partitions of a topic that was recreated since.
             topic_id = self._log._worker.state.topic_id
@@ -180,46 +129,6 @@ class LogMember:
             claim.start_ended_at = self.environment.world.now
         self._writers.check_start(claim, self._table.snapshot())
 
-    @property
-    def _opened_object(self) -> KafkaBasedLog | KafkaTable[bytes, bytes]:
-        return self._log if self._table is None else self._table
-
-    def _build(self) -> None:
-        values = self.values
-        clients = LogClients(
-            self.environment.client(self.process),
-            FetchSettings(
-                "read_committed" if values["committed"] else "read_uncommitted",
-                fetch_max_wait_ms=values["fetch_wait_ms"],
-                max_partition_fetch_bytes=values["fetch_bytes"],
-            ),
-            produce=ProducerSettings(max_in_flight=values["in_flight"]),
-        )
-        timeout = self._start_timeout(quiet=self.environment.is_quiet)
-        self._table: KafkaTable[bytes, bytes] | None = None
-        if values["table"]:
-            self._table = KafkaTable(
-                self.topic,
-                clients,
-                on_change=self.view.change,
-                transactional_id=TRANSACTIONAL_ID if self._is_writer else None,
-                start_timeout=timeout,
-            )
-            self._log = self._table.log
-        else:
-            self._log = KafkaBasedLog(
-                self.topic,
-                clients,
-                on_record=self._on_record,
-                on_reset=self._on_reset,
-                start_timeout=timeout,
-            )
-        log = self._log
-        self.view.positions = lambda: log.positions
-
-    def _start_timeout(self, *, quiet: bool) -> float:
-        return _QUIET_READ_SECONDS if quiet else float(self.values["start_timeout"])
-
     def _stop_early(self) -> None:
         self.process.sleep(max(0.0, self.environment.started_at + self.values["stop_at"] - self.environment.world.now))
         self._is_stopped = True
@@ -233,19 +142,7 @@ class LogMember:
         self._stopped_at = self.environment.world.now
         for read in self._reads:
             if not read.done():
-                self._violations.append("a read to the end is pending after stop()")
-
-    # Callbacks.
-
-    def _on_record(self, record: LogRecord) -> None:
-        self.view.deliver(record)
-        self._delivered += 1
-        if self._delivered == self.values["fails_at"] and self._opened == 1:
-            raise _CallbackError
-
-    def _on_reset(self, error: KafkaDirectError) -> bool:
-        self.view.reset(error, reread=self.values["reread"])
-        return bool(self.values["reread"])
+                self.violations.append("a read to the end is pending after stop()")
 
     # Steps.
 
@@ -258,6 +155,9 @@ class LogMember:
             try:
                 with self.environment.world.operation():
                     getattr(self, f"_{step['kind']}")(step)
+                if not self.has_open_transactions and step.get("stall") is None:
+                    check_calm_time(self, step["kind"], started)
+                self._check_time_of_contents()
             except IllegalLogStateError:
                 if not self._is_stopped and not self._may_be_rejected:
                     raise
@@ -322,7 +222,7 @@ class LogMember:
         finally:
             write.ended_at = self.environment.world.now
         if self._log._worker.truncation_suspected and not self._truth.was_changed:
-            self._violations.append(f"a write suspects a truncation that did not happen: {write.offsets}")
+            self.violations.append(f"a write suspects a truncation that did not happen: {write.offsets}")
         if step["as_future"]:
             visible = self._truth.visible_ends()
             ends = {partition: offset + 1 for partition, offset in write.offsets.items()}
@@ -348,7 +248,7 @@ class LogMember:
 
     def _read_to_end(self, step: Mapping[str, Any]) -> None:
         future = self._start_read(again=step["again"])
-        with suppress(FutureTimeoutError, _CallbackError):
+        with suppress(FutureTimeoutError, CallbackError):
             future.result(step["timeout"])
 
     def _wait_for(self, step: Mapping[str, Any]) -> None:
@@ -369,11 +269,11 @@ class LogMember:
             if not self._truth.was_recreated:
                 raise
             return  # the recreated topic has fewer partitions
-        except _CallbackError:
+        except CallbackError:
             return
         except BrokerTimeoutError:
             if self.environment.world.now > self._stopped_at + _STOP_SLACK:
-                self._violations.append("wait_for() waits on although the log was stopped")
+                self.violations.append("wait_for() waits on although the log was stopped")
             raise
         finally:
             self._check_time("wait_for()", started, step["timeout"] + _STOP_SLACK)
@@ -409,7 +309,7 @@ class LogMember:
         finally:
             self._check_time("flush()", started, step["timeout"] + _STOP_SLACK)
         if any(not each.calls for each in sends):
-            self._violations.append("flush() returned before a callback of send() was called")
+            self.violations.append("flush() returned before a callback of send() was called")
 
     def _start_read(self, *, again: bool = False) -> Future[None]:
         visible = self._truth.visible_ends()
@@ -419,14 +319,17 @@ class LogMember:
         def on_end(error: BaseException | None) -> None:
             calls.append(error)
             if len(calls) > 1:
-                self._violations.append("a callback of read_to_end is called twice")
+                self.violations.append("a callback of read_to_end is called twice")
             if isinstance(error, TruncatedError) and self.view.is_reported(error, visible.at):
-                self._violations.append(f"a read to the end fails for a truncation that was reported before: {error!r}")
+                self.violations.append(f"a read to the end fails for a truncation that was reported before: {error!r}")
             if error is None:
                 self._check_complete(visible)
                 self._check_current()
+                as_of = self._opened_object.current_as_of
+                if as_of is None or as_of < visible.at - self.environment.world.now + self.process.wall_time() - 0.001:
+                    self.violations.append(f"the log was read to its end, and current_as_of is {as_of}")
                 if any(not each.calls for each in sends):
-                    self._violations.append("read_to_end completed before a callback of an earlier send()")
+                    self.violations.append("read_to_end completed before a callback of an earlier send()")
             if again and not self._is_stopped and not isinstance(error, IllegalLogStateError):
                 self._reads.append(self._log.read_to_end())
 
@@ -448,23 +351,31 @@ class LogMember:
         if as_of is not None and self._truth.exists and not self._truth.may_have_lost_records:
             self._check_complete(self._truth.visible_ends_at(as_of - self.process.wall_time() + self._truth.now))
 
-    def _check_quiet(self) -> None:
-        """Check that reads to the end succeed, and that the log then equals the topic."""
+    def _check_time_of_contents(self) -> None:
+        """Check that a log that was reset is not current as of an earlier time."""
+        as_of = self._opened_object.current_as_of
+        reset_at = self.view.reset_at - self.environment.world.now + self.process.wall_time()
+        if self.view.resets and as_of is not None and as_of < reset_at - 0.001:
+            self.violations.append(f"the log was reset, and current_as_of is {reset_at - as_of:.3f} s before that")
+
+    def _check_quiet(self) -> bool:
+        """Check that reads to the end succeed, and that the log then equals the topic; return whether they do."""
         visible = self._truth.visible_ends()
         if not self._read_when_quiet():
-            return
+            return False
         until = self.environment.world.now
         if self._truth.may_have_lost_records:
             self.process.sleep(_DETECTION_SECONDS)
             visible = self._truth.visible_ends()
             if not self._read_when_quiet():
-                return
+                return False
             until = self.environment.world.now + _REQUEST_SECONDS  # a fetch may wait for a response that was lost
         if all(read.done() for read in self._reads) and self._log._worker.pending_reads.has_pending:
-            self._violations.append("a read is pending although all calls and futures are done")
+            self.violations.append("a read is pending although all calls and futures are done")
         while (differences := self._differences(visible)) and self.environment.world.now < until:
             self.process.sleep(1.0)
-        self._violations += differences
+        self.violations += differences
+        return not differences
 
     def _differences(self, visible: VisibleEnds) -> list[str]:
         """Return how the log differs from the topic."""
@@ -483,10 +394,10 @@ class LogMember:
         for _ in range(_QUIET_TRIES):
             future = self._start_read()
             try:
-                future.result(_QUIET_READ_SECONDS)
+                future.result(QUIET_READ_SECONDS)
             except FutureTimeoutError:
-                self._violations.append(
-                    f"read_to_end takes more than {_QUIET_READ_SECONDS:.0f} s though no fault is left: "
+                self.violations.append(
+                    f"read_to_end takes more than {QUIET_READ_SECONDS:.0f} s though no fault is left: "
                     f"{self._log._worker.last_error!r}"
                 )
                 return False
@@ -501,7 +412,7 @@ class LogMember:
                 if not self._may_be_rejected:
                     raise
                 error = raised
-            except (KafkaDirectError, _CallbackError) as raised:
+            except (KafkaDirectError, CallbackError) as raised:
                 error = raised
             else:
                 generation, count = self._opened_with
@@ -510,20 +421,21 @@ class LogMember:
                     and generation == self._truth.generation
                     and self._log.partition_count > count
                 ):
-                    self._violations.append("a table does not reject partitions that its topic has got")
+                    self.violations.append("a table does not reject partitions that its topic has got")
                 return True
             self.process.sleep(1.0)
-        self._violations.append(f"read_to_end fails though no fault is left: {error!r}")
+        self.violations.append(f"read_to_end fails though no fault is left: {error!r}")
         return False
 
     def _check_ended(self) -> None:
         """Check what has to hold of a log that was stopped."""
         if not all(read.done() for read in self._reads):
-            self._violations.append("a read to the end never completes, and the log was stopped")
+            self.violations.append("a read to the end never completes, and the log was stopped")
         self.view.check_delivered()
+        self._check_counts()
         for send in self._sends:
             if send.calls != 1:
-                self._violations.append(f"a callback of send() is called {send.calls} times")
+                self.violations.append(f"a callback of send() is called {send.calls} times")
             send.check_outcome(self._truth)
 
     def _check_threads(self) -> None:
@@ -531,7 +443,7 @@ class LogMember:
         if self._threads():
             self.process.sleep(_CALL_SECONDS)
         if alive := self._threads():
-            self._violations.append(f"threads remain after stop(): {alive}")
+            self.violations.append(f"threads remain after stop(): {alive}")
 
     def _threads(self) -> list[str]:
         world = self.environment.world
@@ -540,9 +452,3 @@ class LogMember:
             for task in world.tasks
             if task.process is self.process and not task.greenlet.dead and task is not world.current
         ]
-
-    def _check_time(self, name: str, since: float, seconds: float) -> None:
-        passed = self.environment.world.now - since
-        seconds += sum(each.args["seconds"] for each in self.environment.plan.events if each.kind in PAUSES)
-        if passed > seconds:
-            self._violations.append(f"{name} takes {passed:.2f} s, and its timeout is over after {seconds:.2f} s")

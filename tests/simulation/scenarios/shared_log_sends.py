@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from tests.simulation.scenarios.shared_log_checks import Sent, TopicTruth
-    from tests.simulation.scenarios.shared_log_member import LogMember
+    from tests.simulation.scenarios.shared_log_session import LogSession
 
     from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Send:
     """A record that was sent, and what its callback got."""
 
-    def __init__(self, member: LogMember, record: Sent) -> None:
+    def __init__(self, member: LogSession, record: Sent) -> None:
         self._member = member
         self.record = record
         self.sent_at = member.environment.world.now
@@ -50,6 +50,13 @@ class Send:
             newest = truth.environment.oracle.truth((truth.topic, self.metadata.partition)).epoch()
             if self.metadata.leader_epoch > newest:
                 violations.append(f"a record was acknowledged with an epoch after {newest}: {self.metadata}")
+        written = None
+        if self.metadata is not None and value is not None:
+            written = truth.environment.oracle.attributes.get((truth.topic, self.metadata.partition, value))
+        if self.metadata is not None and written is not None:
+            found = (self.record.key, self.metadata.timestamp, self.metadata.topic)
+            if found != (written.key, written.timestamp, truth.topic):
+                violations.append(f"the metadata of a record is {self.metadata}, and it was written with {written}")
         # A late Produce request, which has no topic id before version 13, writes to a topic that was recreated.
         is_same_topic = truth.exists and truth.created_at <= self.sent_at
         if value is not None and is_same_topic and (count := truth.count_in_log(value)) > 1:

@@ -123,6 +123,7 @@ class SingleWriters:
         self.truth = truth
         self.claims: list[Claim] = []
         self.sends: list[Any] = []  # of all logs
+        self.batches = 0  # of another program, after the faults
         self.expired_at: list[float] = []  # when brokers deleted the transactional id
 
     def begin(self, name: str) -> Claim:

@@ -492,6 +492,20 @@ def test_a_read_that_waits_for_a_short_transaction_is_not_explained(
     assert "is blocked since" not in caplog.text
 
 
+def test_a_wait_after_an_idle_time_is_not_explained_by_a_transaction_that_has_just_begun(
+    cluster: LogCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor does it request the ends of the log at once, as a wait without progress does."""
+    with cluster.log_of(cluster.clients("read_committed")) as log:
+        cluster.sleep(60)
+        before = cluster.ends_requested()
+        cluster.append(tp(0), 1, producer_id=7)
+        cluster.after(1, lambda: cluster.end_transaction(tp(0), 7, commit=True))
+        log.wait_for({0: 0}, 20)
+        assert cluster.ends_requested() == before
+    assert "is blocked since" not in caplog.text
+
+
 def test_a_log_is_not_more_current_because_a_response_is_slow(cluster: LogCluster) -> None:
     with cluster.log_of() as log:
         cluster.fault("ListOffsets", "delay_response", seconds=3)
