@@ -194,11 +194,11 @@ class LogWorker:
 
     def run_once(self) -> None:
         """Run one iteration: requests that are due, then one poll."""
-        has_pending, now = self.pending_reads.has_pending, self._system.monotonic()
-        self._pending_since = min(self._pending_since, now) if has_pending else math.inf
         if self._request_backoff.ready:
             self._attempt(self._send_due_requests, self._request_backoff)
         self._complete_reached_reads()
+        has_pending, now = self.pending_reads.has_pending, self._system.monotonic()
+        self._pending_since = min(self._pending_since, now) if has_pending else math.inf
         if self._stopping:
             return
         # Without a consumer, or after a loss that is not resolved yet, requests have to be tried again before a poll.
