@@ -84,7 +84,7 @@ class KafkaOffsetStore:
         self,
         topic: str,
         query: str,
-        params: Mapping[str, object],
+        params: Mapping[str, object] | LogClients,
         *,
         create: Mapping[str, Any] | None = CREATE,
         on_topic_recreated: Literal["error", "discard"] = "error",
@@ -104,7 +104,7 @@ class KafkaOffsetStore:
             raise OptionError(
                 f"the topic of an offset store must have one partition, not {self._topic_spec.partitions}"
             )
-        clients = LogClients.from_params(params, read_only=False)
+        clients = params if isinstance(params, LogClients) else LogClients.from_params(params, read_only=False)
         produce = clients.produce
         assert produce is not None
         self.topic = topic

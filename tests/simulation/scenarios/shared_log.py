@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.drawing import MAX_REPEATS, WITHOUT_REUSE, draw_cluster, draw_events, draw_log
 from tests.simulation.environment import Environment
 from tests.simulation.history import Event, Plan
+from tests.simulation.scenarios.offset_stores import draw_stores, run_stores
 from tests.simulation.scenarios.shared_log_checks import TopicTruth, raise_first
 from tests.simulation.scenarios.shared_log_idle import IDLE_SECONDS, draw_idle_writers, expire_writers
 from tests.simulation.scenarios.shared_log_member import LogMember
@@ -97,10 +98,15 @@ def draw(rng: random.Random, size: Size) -> Plan:
         parameters, events, seconds = draw_idle_writers(rng, parameters), (), IDLE_SECONDS
     elif disruption is None and rng.random() < 0.3:
         parameters, events = draw_single_writers(rng, parameters, events, seconds=seconds, long=long)
+    if disruption is None and not long and rng.random() < 0.2:
+        parameters, events, seconds = draw_stores(rng, parameters)
     return Plan(NAME, parameters, events, quiet_after=seconds)
 
 
 def run(world: World, plan: Plan) -> None:
+    if "stores" in plan.parameters:
+        run_stores(world, plan)
+        return
     environment = Environment(world, plan)
     parameters = plan.parameters
     partitions = parameters["partitions"]

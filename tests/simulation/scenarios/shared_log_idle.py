@@ -40,8 +40,12 @@ def draw_idle_writers(rng: random.Random, parameters: Mapping[str, Any]) -> dict
                 "threads": [_draw_writes(rng, sorted(times), claimed_at)],
             }
         )
+    cluster = dict(parameters["cluster"])
+    if not cluster.get("topic_ids", True):
+        cluster["transaction_version"] = 0
     return {
         **parameters,
+        "cluster": cluster,
         **{name: without_open_transactions(parameters[name]) for name in ("log", "append_list")},
         "members": members,
         "kills": [],
