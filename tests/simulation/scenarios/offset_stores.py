@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tests.simulation.cluster.coordinator_events import draw_coordinator_event
 from tests.simulation.cluster.transactions import TransactionCoordinator
@@ -69,8 +69,7 @@ def draw_stores(rng: random.Random, parameters: Mapping[str, Any]) -> tuple[dict
     events: tuple[Event, ...] = ()
     if rng.random() < 0.7:
         kinds = [each for each in SAFE_EVENTS if each not in ("expand_topic", "compact_log")]
-        requests = {"requests": 60, "apis": _APIS}
-        events = draw_events(rng, {_STORE: 1}, seconds=seconds, long=False, kinds=kinds, **requests)
+        events = draw_events(rng, {_STORE: 1}, seconds=seconds, requests=60, long=False, kinds=kinds, apis=_APIS)
         events += tuple(draw_spread_faults(rng, _APIS, count=rng.choice((0, 0, 1, 3)), occurrences=5))
         events += tuple(draw_aimed_crash(rng, _APIS, long=False) for _ in range(rng.choice((0, 0, 1, 1))))
         if rng.random() < 0.2:
@@ -201,13 +200,13 @@ class _Run:
             FetchSettings("read_committed"),
             produce=ProducerSettings(),
         )
-        action = "discard" if self._discards else "error"
+        action: Literal["discard", "error"] = "discard" if self._discards else "error"
         return KafkaOffsetStore(
             _STORE,
             self.query,
             clients,
             on_topic_recreated=action,
-            transaction_timeout_ms=20_000,  # type: ignore[arg-type]
+            transaction_timeout_ms=20_000,
         )
 
     def _step(self, store: KafkaOffsetStore, step: Mapping[str, Any]) -> None:
