@@ -137,7 +137,8 @@ class _Save:
 
     @property
     def may_be_saved(self) -> bool:
-        return self.error is None or isinstance(self.error, OutcomeUnknownError)
+        # The first attempt of a fenced run may have been committed.
+        return self.error is None or isinstance(self.error, (OutcomeUnknownError, ProducerFencedError))
 
 
 class _Run:
