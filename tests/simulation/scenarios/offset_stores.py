@@ -151,6 +151,7 @@ class _Run:
         self.query: str = values["query"]
         self.process = history.environment.process(name)
         self.opened_at: float | None = None
+        self.is_opening = False
         self.began_at = 0.0
         self._model: dict[TopicPartition, int] = {}
         self._discards: bool = values["discards"]
@@ -173,7 +174,7 @@ class _Run:
         while True:
             store, began = self._build(), world.now
             self.began_at = began
-            is_quiet = history.environment.is_quiet
+            is_quiet, self.is_opening = history.environment.is_quiet, True
             try:
                 with world.operation():
                     store.open()
@@ -189,7 +190,7 @@ class _Run:
                     raise ViolationError(f"a store does not open though no fault is left: {error!r}") from error
                 self.process.sleep(0.5)
             else:
-                self.opened_at = world.now
+                self.opened_at, self.is_opening = world.now, False
                 history.check_time("open()", began, self)
                 self._model = store.load()
                 history.check_loaded(self, began, self._model)
@@ -337,7 +338,8 @@ class _History:
         coordinator = TransactionCoordinator.of(self.environment.cluster)
         for query in ("a", "b"):
             name = f"{_STORE}:{query}.store"
-            is_used = any(each.ended_at is None and each.error is None for each in self.saves)
+            is_used = any(each.is_opening for each in self._runs)
+            is_used = is_used or any(each.ended_at is None and each.error is None for each in self.saves)
             metadata = coordinator.transaction(name)
             if metadata is None or name in coordinator.ongoing or is_used:
                 continue

@@ -94,7 +94,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         events = () if rng.random() < 0.7 else events
     elif disruption is None and not long and rng.random() < 0.15:
         parameters, events = {**parameters, "kills": []}, ()
-    elif disruption is None and not long and rng.random() < 0.15:
+    elif disruption is None and not long and rng.random() < 0.2:
         parameters, events, seconds = draw_idle_writers(rng, parameters), (), IDLE_SECONDS
     elif disruption is None and rng.random() < 0.3:
         parameters, events = draw_single_writers(rng, parameters, events, seconds=seconds, long=long)
