@@ -345,6 +345,105 @@ def _single_writer_starts_without_the_last_writes() -> Sequence[Patch]:
     return [Patch(LogReads, "read_at_start", read)]
 
 
+def _last_epochs_of_records_that_are_read_again() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.log_worker import LogWorker
+
+    def open_consumer(original: Any) -> Any:
+        def _open_consumer(self: Any) -> None:
+            epochs, new_consumer = dict(self.state.last_epochs), self._new_consumer
+
+            def keep_epochs(start: Any) -> Any:
+                kept = {tp: epoch for tp, epoch in epochs.items() if tp in start.offsets}
+                return new_consumer(start._replace(last_epochs=kept))
+
+            self._new_consumer = keep_epochs
+            try:
+                original(self)
+            finally:
+                self._new_consumer = new_consumer
+
+        return _open_consumer
+
+    return [Patch(LogWorker, "_open_consumer", open_consumer)]
+
+
+def _idle_writer_ignores_later_ones() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.single_writer import SingleWriter
+
+    return [Patch(SingleWriter, "_others_have_written", lambda _: lambda self: False)]
+
+
+def _current_as_of_the_first_read() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.log_state import LogState
+
+    def at_ends(original: Any) -> Any:
+        return lambda self, requested_at: original(self, self.current_as_of or requested_at)
+
+    return [Patch(LogState, "at_ends", at_ends)]
+
+
+def _headers_are_lost() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log import record_callbacks
+
+    return [Patch(record_callbacks, "_header_tuples", lambda _: lambda headers: ())]
+
+
+def _metadata_in_each_iteration() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.log_worker import LogWorker
+
+    def fetch(original: Any) -> Any:
+        def _fetch_topic(self: Any, deadline: Any) -> Any:
+            topic = original(self, deadline)
+            self._refresh_at = 0.0
+            return topic
+
+        return _fetch_topic
+
+    return [Patch(LogWorker, "_fetch_topic", fetch)]
+
+
+def _callbacks_of_the_start_cannot_use_the_log() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.log_thread import LogThread
+
+    def check(original: Any) -> Any:
+        def check_state(self: Any, operation: str) -> None:
+            is_current, self._thread_id = self._thread_id, None
+            try:
+                original(self, operation)
+            finally:
+                self._thread_id = is_current
+
+        return check_state
+
+    return [Patch(LogThread, "check_state", check)]
+
+
+def _store_loads_the_last_save_only() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log.kafka_offset_store import KafkaOffsetStore
+
+    def save(original: Any) -> Any:
+        def save_and_replace(self: Any, offsets: Any) -> None:
+            original(self, offsets)
+            self._saved_offsets = dict(offsets)
+
+        return save_and_replace
+
+    return [Patch(KafkaOffsetStore, "save", save)]
+
+
+def _deleted_offsets_come_back() -> Sequence[Patch]:
+    from pyspark_kafka_direct.log import offset_store_records
+
+    def apply(original: Any) -> Any:
+        def _apply_record(state: Any, key: Any, value: Any) -> None:
+            if value is not None:
+                original(state, key, value)
+
+        return _apply_record
+
+    return [Patch(offset_store_records, "_apply_record", apply)]
+
+
 BUGS: Final = (
     _bug("stable end", "A read to the end does not wait for open transactions.", _last_stable_offset_is_the_end),
     _bug("late reads", "A later read to the end gets the ends of an earlier one.", _late_reads_get_earlier_ends),
@@ -411,5 +510,25 @@ BUGS: Final = (
         "A single writer does not read after it has fenced earlier ones.",
         _single_writer_starts_without_the_last_writes,
     ),
+    _bug(
+        "old last epochs",
+        "A log that is read again names leader epochs of records before.",
+        _last_epochs_of_records_that_are_read_again,
+    ),
+    _bug(
+        "idle writer",
+        "A single writer whose id has expired ignores that another table has written.",
+        _idle_writer_ignores_later_ones,
+    ),
+    _bug("current_as_of", "current_as_of does not advance.", _current_as_of_the_first_read),
+    _bug("headers", "Records of a log have no headers.", _headers_are_lost),
+    _bug("metadata again", "A log requests metadata in each iteration.", _metadata_in_each_iteration),
+    _bug(
+        "callbacks of the start",
+        "Callbacks cannot use a log during its start.",
+        _callbacks_of_the_start_cannot_use_the_log,
+    ),
+    _bug("store: last save", "load() returns the offsets of the last save only.", _store_loads_the_last_save_only),
+    _bug("store: deleted offsets", "Deleted offsets are there again at the next start.", _deleted_offsets_come_back),
     _bug("consumer leaks", "stop() does not close the consumer.", _consumer_is_not_closed),
 )
