@@ -226,7 +226,10 @@ class _Run:
                     offsets[tp] = self._model[tp]
                 case "delete":
                     offsets[tp] = None
-        save = _Save(self, offsets, began)
+        # What does not change writes nothing, so that a fenced run notices nothing.
+        unknown = {tp for each in history.saves if each.run is self and each.error is not None for tp in each.offsets}
+        changed = {tp: new for tp, new in offsets.items() if tp in unknown or self._model.get(tp) != new}
+        save = _Save(self, changed, began)
         history.saves.append(save)
         try:
             with history.environment.world.operation():

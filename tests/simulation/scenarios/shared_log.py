@@ -94,6 +94,9 @@ def draw(rng: random.Random, size: Size) -> Plan:
         events = () if rng.random() < 0.7 else events
     elif disruption is None and not long and rng.random() < 0.15:
         parameters, events = {**parameters, "kills": []}, ()
+        if rng.random() < 0.3:  # the topic is created after the logs have started
+            members = [{**each, "stop_at": None, "start_timeout": 300.0, "create": None} for each in members]
+            parameters |= {"created_at": round(rng.choice((0.5, 3.0)) * rng.random(), 3), "members": members}
     elif disruption is None and not long and rng.random() < 0.2:
         parameters, events, seconds = draw_idle_writers(rng, parameters), (), IDLE_SECONDS
     elif disruption is None and rng.random() < 0.3:
@@ -110,8 +113,10 @@ def run(world: World, plan: Plan) -> None:
     environment = Environment(world, plan)
     parameters = plan.parameters
     partitions = parameters["partitions"]
-    environment.cluster.create_topic(_TOPIC, partitions, configs={"cleanup.policy": "compact"})
-    environment.write_log(_TOPIC, partitions, parameters["log"], partition_keys=True)
+    if created_at := parameters.get("created_at"):
+        world.at(environment.started_at + created_at, _create_topic, environment)
+    else:
+        _create_topic(environment)
     for number, batch in enumerate(parameters["append_list"], len(parameters["log"])):
         append = partial(environment.write_log, first_number=number, partition_keys=True)
         world.at(environment.started_at + batch["at"], append, _TOPIC, partitions, [batch])
@@ -128,6 +133,12 @@ def run(world: World, plan: Plan) -> None:
         if any(each.get("transactional") for each in parameters["members"]):
             world.run_for(_LATE_SECONDS)
             members.check_single_writers()
+
+
+def _create_topic(environment: Environment) -> None:
+    parameters = environment.plan.parameters
+    environment.cluster.create_topic(_TOPIC, parameters["partitions"], configs={"cleanup.policy": "compact"})
+    environment.write_log(_TOPIC, parameters["partitions"], parameters["log"], partition_keys=True)
 
 
 def _draw_disruption(
@@ -307,6 +318,7 @@ def _draw_options(rng: random.Random) -> dict[str, Any]:
         "max_age_ms": rng.choice((300_000, 300_000, 300_000, 2_000)),
         "create": rng.choice((None, None, None, {})),
         "used_when_quiet": rng.random() < 0.4,
+        "only_even": rng.random() < 0.1,  # the partitions that a log reads
     }
 
 

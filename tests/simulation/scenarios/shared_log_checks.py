@@ -41,10 +41,17 @@ class VisibleEnds(NamedTuple):
 class TopicTruth:
     """What the oracle says about a topic, as a log with an isolation level has to see it."""
 
-    def __init__(self, environment: Environment, topic: str, isolation: IsolationLevel) -> None:
+    def __init__(
+        self, environment: Environment, topic: str, isolation: IsolationLevel, *, only_even: bool = False
+    ) -> None:
         self.environment = environment
         self.topic = topic
         self.isolation = READ_COMMITTED if isolation == "read_committed" else READ_UNCOMMITTED
+        self._only_even = only_even
+
+    def reads(self, partition: int) -> bool:
+        """Return whether the log reads a partition."""
+        return not (self._only_even and partition % 2)
 
     @property
     def now(self) -> float:
@@ -125,7 +132,8 @@ class TopicTruth:
         truths = self.environment.oracle.truths
         index = 0
         while (self.topic, generation, index) in truths:
-            yield index, truths[self.topic, generation, index]
+            if self.reads(index):
+                yield index, truths[self.topic, generation, index]
             index += 1
 
     def required(self, visible: VisibleEnds) -> Iterator[tuple[int, Entry]]:

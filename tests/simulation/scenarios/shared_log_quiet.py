@@ -21,7 +21,8 @@ def check_calm_time(member: LogSession, name: str, started: float) -> None:
     """Check that a call of a history without faults takes no longer than its requests."""
     passed = member.environment.world.now - started
     settings = member.environment.cluster.settings
-    limit = _CALM_SECONDS + settings.metadata_lag + 10 * settings.replication_delay
+    created_at: float = member.environment.plan.parameters.get("created_at", 0.0)
+    limit = _CALM_SECONDS + created_at + settings.metadata_lag + 10 * settings.replication_delay
     if member.is_calm and not member.has_open_transactions and passed > limit:
         member.violations.append(f"{name} takes {passed:.2f} s without any fault")
 
@@ -65,6 +66,8 @@ def _write(member: LogSession) -> None:
     if metadata is None:
         if member.is_calm and not member.values.get("transactional"):  # else another table may have fenced this one
             member.violations.append(f"a record fails without any fault: {send.error!r}")
+        return
+    if not member.reads(metadata.partition):
         return
     log.wait_for(metadata, _WRITE_SECONDS)
     check_calm_time(member, "a write and its wait", started)

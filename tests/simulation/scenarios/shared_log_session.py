@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.log import LogRecord
     from pyspark_kafka_direct.offsets import TopicPartition
+    from pyspark_kafka_direct.options.settings import IsolationLevel
     from pyspark_kafka_direct.producer.async_producer import RecordMetadata
 
 
@@ -67,7 +68,9 @@ class LogSession:
         self._reports = reports
         self.is_calm = not environment.plan.events and not environment.plan.parameters["kills"]
         self._is_writer: bool = values.get("transactional", False)
-        self._truth = TopicTruth(environment, topic, "read_committed" if values["committed"] else "read_uncommitted")
+        only_even = not values["table"] and values.get("only_even", False)
+        isolation: IsolationLevel = "read_committed" if values["committed"] else "read_uncommitted"
+        self._truth = TopicTruth(environment, topic, isolation, only_even=only_even)
         self.violations: list[str] = []
         self._opened = 0
         self._sent_count = 0
@@ -132,6 +135,7 @@ class LogSession:
                 on_batch=self._on_batch if values.get("batches") else None,
                 on_reset=self._on_reset,
                 on_error=self._on_error,
+                partitions=self._truth.reads,
                 create=values.get("create"),
                 start_timeout=timeout,
             )
@@ -146,7 +150,8 @@ class LogSession:
         self._delivered += 1
         if self._delivered == self.values.get("reenters_at") and not self.environment.is_quiet:
             self._reenter()
-        if self._delivered == self.values.get("stops_at") and self._log._thread.state == "started":
+        is_started = self._log._thread.state == "started" and not self.environment.is_quiet
+        if self._delivered == self.values.get("stops_at") and is_started:
             self._is_stopped = True
             self._log.stop(self.values["stop_timeout"])
         if self._delivered == self.values["fails_at"] and self._opened == 1:
@@ -207,6 +212,10 @@ class LogSession:
     def has_open_transactions(self) -> bool:
         parameters = self.environment.plan.parameters
         return any(each["transaction"] == "open" for each in (*parameters["log"], *parameters["append_list"]))
+
+    def reads(self, partition: int) -> bool:
+        """Return whether the log reads a partition."""
+        return self._truth.reads(partition)
 
     @property
     def truth_was_changed(self) -> bool:
