@@ -97,6 +97,10 @@ def draw(rng: random.Random, size: Size) -> Plan:
         if rng.random() < 0.3:  # the topic is created after the logs have started
             members = [{**each, "stop_at": None, "start_timeout": 300.0, "create": None} for each in members]
             parameters |= {"created_at": round(rng.choice((0.5, 3.0)) * rng.random(), 3), "members": members}
+    elif disruption is None and not long and rng.random() < 0.12:
+        seconds = 4.0
+        appends, events = _let_records_expire_unread(rng, members[0], partitions, seconds)
+        parameters |= {"append_list": appends, "members": members[:1], "kills": []}
     elif disruption is None and not long and rng.random() < 0.2:
         parameters, events, seconds = draw_idle_writers(rng, parameters), (), IDLE_SECONDS
     elif disruption is None and rng.random() < 0.3:
@@ -265,6 +269,27 @@ def _lose_records_of_a_reload(
     at = min(truncated_at + rng.choice((0.5, 1.0, 1.5)) + 0.5 * rng.random(), seconds - 0.1)
     recreated = {"topic": _TOPIC, "partitions": partitions, "seconds": 0.0}
     return [Event("recreate_topic", at=round(at, 3), args=recreated), Event("delay_response", args=delay)]
+
+
+def _let_records_expire_unread(
+    rng: random.Random, member: dict[str, Any], partitions: int, seconds: float
+) -> tuple[list[dict[str, Any]], tuple[Event, ...]]:
+    """Let records be deleted before a slow log has read them; return batches that are appended, and the events."""
+    member |= {"at": 0.0, "stop_at": None, "role": _WAITING, "fetch_bytes": 150, "used_when_quiet": False}
+    step = {"records": 1, "keys": 1, "tombstones": False, "timeout": 10.0, "again": False, "as_future": True}
+    member["threads"] = [[{**step, "kind": "read_to_end", "pause": 1.0, "of_others": False} for _ in range(2)]]
+    batches = draw_log(rng, batches=8, transactions=False)
+    appends = [{**each, "keys": 3, "at": round(0.3 + 0.2 * rng.random(), 3)} for each in batches]
+    delay = {"api": f"{_WAITING}:Fetch", "occurrence": 0, "repeats": MAX_REPEATS, "seconds": rng.choice((0.1, 0.3))}
+    deletions = [
+        Event(
+            rng.choice(("delete_records", "expire_records")),
+            at=round(0.6 + (seconds - 1.0) * rng.random(), 3),
+            args={"topic": _TOPIC, "partition": rng.randrange(partitions), "fraction": rng.choice((0.5, 1.0))},
+        )
+        for _ in range(rng.randint(1, 3))
+    ]
+    return sorted(appends, key=lambda each: each["at"]), (*deletions, Event("delay_response", args=delay))
 
 
 def _let_a_log_stop_while_reads_are_added(rng: random.Random, member: dict[str, Any], seconds: float) -> None:
