@@ -261,7 +261,7 @@ class _Run:
     def _load(self, store: KafkaOffsetStore, topics: list[str]) -> None:
         """Check the offsets of some topics, with the starts of partitions without saved offsets."""
         history = self._history
-        before = {name: history.settled_partitions(name) for name in topics}
+        before = {name: history.common_partitions(name) for name in topics}
         try:
             loaded = store.load(topics)
             positions = json.loads(store.starting_offsets_json(topics, "latest"))
@@ -380,7 +380,7 @@ class _History:
     def _others_write(self, run: _Run) -> bool:
         return any(each is not run for each in self._runs)
 
-    def settled_partitions(self, topic: str) -> int:
+    def common_partitions(self, topic: str) -> int:
         """Return how many partitions all brokers know, unless they may have another topic."""
         images = [broker.image.topics.get(topic) for broker in self.environment.cluster.brokers.values()]
         return min(0 if each is None else len(each.partitions) for each in images)

@@ -49,7 +49,7 @@ def _be_idle(member: LogSession) -> None:
 
 def _idle_requests(member: LogSession, seconds: float) -> float:
     """Return how many requests other than Fetch a log may send that nobody uses."""
-    refreshes = 1000 * seconds / member.values.get("max_age_ms", 300_000)
+    refreshes: float = 1000 * seconds / member.values.get("max_age_ms", 300_000)
     # After faults, requests may still end without a response, and each one lets the client look for the leader.
     return _IDLE_REQUESTS + refreshes + (0 if member.is_calm else 2 * seconds)
 
