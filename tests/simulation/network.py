@@ -68,7 +68,7 @@ class Network:
         self.abandoned_requests: list[str] = []  # APIs of requests whose connection was closed before a response
         self.on_request: Callable[[ReceivedRequest], None] = _ignore  # what a scenario checks of each request
         self.on_response: Callable[[int, str, Mapping[str, Any]], Mapping[str, Any]] = _same  # may change a response
-        self.on_send: Callable[[int, int, int, str, bytes], None] = _ignore_all  # number, connection, broker, API, frame
+        self.on_send: Callable[[int, int, int, str, bytes], None] = _ignore_all  # number, connection, broker, API
         self.on_answer: Callable[[int, str, Mapping[str, Any], str | None], None] = _ignore_all  # to a request's number
         self.on_connect: Callable[[float], None] = _ignore  # is called with the time that a connect may take
         self.silent_addresses: set[str] = set()  # of hosts with several addresses: nothing responds there
