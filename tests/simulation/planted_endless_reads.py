@@ -153,8 +153,9 @@ def _response_of_an_earlier_leader() -> Sequence[Patch]:
 
 def _topic_that_one_broker_lacks() -> Sequence[Patch]:
     from pyspark_kafka_direct.consumer import fetcher_manager
+    from pyspark_kafka_direct.errors import TransientBrokerError
 
-    return [Patch(fetcher_manager, "TopicNotFoundError", lambda _: fetcher_manager.TransientBrokerError)]
+    return [Patch(fetcher_manager, "TopicNotFoundError", lambda _: TransientBrokerError)]
 
 
 BUGS: Final = (

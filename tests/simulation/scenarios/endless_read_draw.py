@@ -179,7 +179,7 @@ _DRAWS: Final = {
 
 def _draw_rare_errors(rng: random.Random) -> tuple[Event, ...]:
     """Draw a response that brokers seldom give: to one request, or to some in a row."""
-    args = {"occurrence": rng.choice((0, 1, 2, rng.randrange(20))), "repeats": 1, "draw": 0}
+    args: dict[str, Any] = {"occurrence": rng.choice((0, 1, 2, rng.randrange(20))), "repeats": 1, "draw": 0}
     match rng.choice(("lacking", "no topics", "fetch", "fetch", "offsets")):
         case "lacking":
             args |= {"api": "Metadata", "lacks_topics": True}

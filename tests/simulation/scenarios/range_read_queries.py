@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
+    from tests.settings import TaskSettings
     from tests.simulation.environment import Environment
     from tests.simulation.oracle import PartitionTruth
     from tests.simulation.process import SimulatedProcess
 
     from pyspark_kafka_direct.consumer.batch_query import PlannedBatch
+    from pyspark_kafka_direct.consumer.range_task import RangeTask
     from pyspark_kafka_direct.options.settings import ReadSettings
 
 _ELECTIONS: Final = frozenset(("delete_records", "expire_records"))
@@ -158,8 +160,8 @@ class BatchQuery:
             case "time":
                 return OffsetSpec(others=AtTime(self._timestamp, "latest"), option=option)
             case "mixed" if given:
-                first, *_ = sorted(given)
-                return OffsetSpec(partitions={first: given[first]}, others=EARLIEST, option=option)
+                named, *_ = sorted(given)
+                return OffsetSpec(partitions={named: given[named]}, others=EARLIEST, option=option)
         return OffsetSpec(others=EARLIEST if side == "start" else LATEST, option=option)
 
     @property
@@ -231,13 +233,12 @@ class BatchQuery:
     ) -> None:
         """Check the tasks of a plan that was made while nothing happened to the logs."""
         tasks = planned.tasks()
-        for each in tasks:
-            if not each.offsets.count():
-                raise ViolationError(f"a plan has an empty range: {tasks}")
-        for first, second in pairwise(tasks):
-            is_split = first.offsets.topic_partition == second.offsets.topic_partition
-            if is_split and first.offsets.until_offset != second.offsets.from_offset:
-                raise ViolationError(f"a partition is split into {first.offsets} and {second.offsets}")
+        if not all(task.offsets.count() for task in tasks):
+            raise ViolationError(f"a plan has an empty range: {tasks}")
+        for one, other in pairwise(tasks):
+            is_split = one.offsets.topic_partition == other.offsets.topic_partition
+            if is_split and one.offsets.until_offset != other.offsets.from_offset:
+                raise ViolationError(f"a partition is split into {one.offsets} and {other.offsets}")
         most = self._query["max_records"]
         if most is not None and any(each.offsets.count() > most for each in tasks):
             raise ViolationError(f"a task has more than {most} offsets: {tasks}")
@@ -247,7 +248,8 @@ class BatchQuery:
         if not self._is_calm:
             return
         expected = self._expected(bounds, settings)
-        cluster = self._environment.cluster
+        cluster, start = self._environment.cluster, settings.source.start
+        assert isinstance(start, OffsetSpec)
         for tp, (low, until) in expected.items():
             each, pieces = bounds[tp], [task for task in tasks if task.offsets.topic_partition == tp]
             first, last = self._narrow(tp, max(low, each.start), until)
@@ -256,9 +258,7 @@ class BatchQuery:
                 raise ViolationError(f"{tp} is planned as {found}, not {(first, last)} of {each}: {dict(self._query)}")
             target = cluster.partition(tp)
             for task in pieces:
-                is_from_earliest = (
-                    settings.source.start.position(tp) == EARLIEST and task.offsets.from_offset == each.start
-                )
+                is_from_earliest = start.position(tp) == EARLIEST and task.offsets.from_offset == each.start
                 if is_from_earliest and not task.from_earliest:
                     raise ViolationError(f"{task} starts at the log start, and does not say so")
                 assert target is not None
@@ -347,7 +347,7 @@ class BatchQuery:
             if violations:
                 raise ViolationError("; ".join(violations[:3]))
 
-    def _check_count(self, config: Any, task: Any, rows: Sequence[object]) -> None:
+    def _check_count(self, config: TaskSettings, task: RangeTask, rows: Sequence[object]) -> None:
         """Count with a limit, and check that a count ends when it has reached the limit."""
         limit, pool = self._query["limit"], self._environment.pool(self.process)
         lost_before = len(self._environment.oracle.truth(task.offsets.topic_partition).starts)
