@@ -326,8 +326,10 @@ class BatchQuery:
                 self._check_transient(started, error)
                 return
             except (DataLossError, TopicNotFoundError) as error:
-                is_lost = oracle.loss_reasons(tp, first, until, since=planned_at, generation=generation)
-                if not is_lost and task.topic_id is not None and not environment.may_hide_partitions:
+                is_lost = bool(oracle.loss_reasons(tp, first, until, since=planned_at, generation=generation))
+                # A plan may have the offsets of a deleted topic with the id of the new one.
+                was_deleted = any(topic == tp.topic for topic, _ in oracle.deleted_at)
+                if not is_lost and not was_deleted and not environment.may_hide_partitions:
                     raise ViolationError(f"nothing is lost of {task}: {error!r}") from error
                 return
             if not self._is_calm:
