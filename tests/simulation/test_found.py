@@ -106,6 +106,9 @@ _PLANS = Path(__file__).parent / "plans"
         "reader-that-resumes-and-goes-back",
         # A consumer skipped records that it had not read, went back, and compared the epoch of what it had read before.
         "reader-that-skips-and-goes-back",
+        # Errors of two partitions of a recreated topic waited. After the first one, a seek of the other partition read
+        # the new topic, which its caller did not know, and its error was lost.
+        "recreated-topic-behind-a-seek",
         # A bootstrap server required a rebootstrap, and was called again instead of the others.
         "rebootstrap-at-the-first-server",
         # A batch whose response was lost was rejected as too large, and split. Its first half failed, because the batch
