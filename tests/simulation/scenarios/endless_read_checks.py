@@ -70,11 +70,15 @@ class RepeatedRequests:
         events = environment.plan.events
         # A client sends a request after each throttle time, which may be short.
         self._is_throttled = any(event.kind.startswith("throttle") for event in events)
+        # Each check repeats its request to a broker without metadata, also after a seek.
+        self._is_without_metadata = any(event.kind == "require_rebootstrap" for event in events)
         environment.network.on_request = self._count
 
     def _count(self, request: ReceivedRequest) -> None:
         self.counts[request.api] += 1
         if self._is_throttled or request.api not in _MOST_REPEATED:
+            return
+        if self._is_without_metadata and request.api == "Metadata":
             return
         now = self._world.now
         times = self._times[request.api, _key(request)]
