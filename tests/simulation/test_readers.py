@@ -27,5 +27,5 @@ from tests.simulation.runner import run_seed
 def test_planted_bugs_are_found_soon(name: str) -> None:
     bug = next(each for each in BUGS if each.name == f"reader: {name}")
     with bug.planted():
-        failures = (run_seed(seed, bug.scenario, "short").failure for seed in range(1, 60))
+        failures = (run_seed(seed, bug.scenario, "short").failure for seed in range(1, 200))
         assert any(failure is not None and ViolationError.__name__ in failure.kind for failure in failures)
