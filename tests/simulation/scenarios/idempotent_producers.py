@@ -221,7 +221,7 @@ class IdempotentRun:
         """Check that records wait while others fill the buffer."""
         incomplete = [each for each in self._sends if each.is_accepted and not each.completions]
         size = sum(len(each.value) + _RECORD_BYTES for each in incomplete)
-        if len(incomplete) > 1 and size > self._parameters["buffer_bytes"]:
+        if len(incomplete) > 1 and size > self._parameters.get("buffer_bytes", 32 << 20):
             raise ViolationError(f"{len(incomplete)} records of {size} bytes are incomplete, more than buffer.memory")
 
     def _completed(self, send: _Send, operation: int, future: Future[RecordMetadata]) -> None:

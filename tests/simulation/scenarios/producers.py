@@ -93,7 +93,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "mode": mode,
         **topics,
         "attributes": rng.random() < 0.5,
-        "max_request_bytes": rng.choice((900, 1 << 20)),
+        "max_request_bytes": rng.choice((400, 900, 1 << 20, 1 << 20)),
         "threads": threads,
         "sends": sends,
         "send_list": [
@@ -187,7 +187,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
     if mode == "idempotent" and rng.random() < 0.25:
         parameters["passing"] = [number for number in range(sends) if rng.random() < rng.choice((0.3, 1.0))]
         kind = rng.choice(("delete_topic", "recreate_topic", "recreate_topic", "deny_topic"))
-        args = {"topic": PASSING_TOPIC}
+        args: dict[str, Any] = {"topic": PASSING_TOPIC}
         if kind == "recreate_topic":
             args |= {"partitions": rng.choice((1, 2, 2)), "seconds": rng.choice((0.0, 0.0, 0.3, 4.0))}
         if kind == "deny_topic":
@@ -284,7 +284,11 @@ def _draw_mild_transaction_faults(
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
         aim = {"api": rng.choice(tuple(apis)), "occurrence": rng.randrange(5), "repeats": rng.choice((1, 1, 2))}
         kind = rng.choice(("error", "lose_request", "lose_response", "truncate_response", "throttle"))
-        own = {"error": {"draw": rng.randrange(1_000)}, "truncate_response": {"fraction": 0.5}, "throttle": {"ms": 50}}
+        own: dict[str, dict[str, Any]] = {
+            "error": {"draw": rng.randrange(1_000)},
+            "truncate_response": {"fraction": 0.5},
+            "throttle": {"ms": 50},
+        }
         events.append(Event(kind, args={**aim, **own.get(kind, {})}))
     return tuple(events)
 
