@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _WINDOW: Final = 1.0  # seconds in which a request is repeated only a few times, because the pauses grow
 _MOST_IN_WINDOW: Final[Mapping[str, int]] = {"Produce": 11, "InitProducerId": 60, "Metadata": 60, "connect": 60}
 OPEN_OUTCOMES: Final = frozenset((-1, 6, 7, 20, 56))  # error codes after which records may have been written
+_ARRIVAL_SECONDS: Final = 0.02  # in which a response arrives, while the producer may send another request
 _UNREAD_RESPONSES: Final = ("lose_response", "stall_response", "truncate_response", "garble_response")
 
 
@@ -55,7 +56,7 @@ class ProducerTraffic:
         self._by_number: dict[int, list[SentBatch]] = {}
         self._unanswered: dict[int, set[int]] = defaultdict(set)  # Produce requests, by connection
         self._connections: dict[int, int] = {}  # of Produce requests, by number
-        self._muted_until: dict[int, float] = {}  # by connection
+        self._muted: dict[int, tuple[float, float]] = {}  # by connection: when the broker throttles it
         self._counts: Counter[str] = Counter()  # of requests
         self._recent: dict[Any, deque[float]] = defaultdict(deque)
         self._violations: list[str] = []
@@ -101,7 +102,8 @@ class ProducerTraffic:
         if len(unanswered) > self._parameters["max_in_flight"]:
             self._violations.append(f"{len(unanswered)} requests are in flight on a connection")
         self._connections[number] = connection
-        if now < self._muted_until.get(connection, 0.0) and len(unanswered) == 1:
+        since, until = self._muted.get(connection, (0.0, 0.0))
+        if since + _ARRIVAL_SECONDS < now < until and len(unanswered) == 1:
             self._violations.append(f"a request is sent at {now:.3f} although the broker has throttled the connection")
         for each in batches:
             self._limit("Produce", (each.partition, each.data))
@@ -119,7 +121,8 @@ class ProducerTraffic:
             batch.code, batch.fault = codes.get(batch.partition), fault
         throttle_ms = min(values.get("throttle_time_ms", 0), self._parameters["delivery_timeout_ms"])
         if throttle_ms > 0 and fault in (None, "throttle"):
-            self._muted_until[self._connections[number]] = self._world.now + throttle_ms / 1000
+            now = self._world.now
+            self._muted[self._connections[number]] = (now, now + throttle_ms / 1000)
 
     def _limit(self, kind: str, key: Any) -> None:
         """Note a violation if the same was done too often within a second: it has to pause."""
