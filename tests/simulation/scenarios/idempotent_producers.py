@@ -351,6 +351,9 @@ class IdempotentRun:
 
     def _check_mild(self, send: _Send, passed: float) -> None:
         """Check that a record survives the few short faults of a mild history."""
+        others = any("change" not in event.args for event in self._environment.plan.events)
+        if others and self._was_forgotten(send.partition):
+            return  # an earlier try may have been written, so a record that the leader rejects then is not sent again
         name = send.value.decode()
         if send.error is not None:
             raise ViolationError(
