@@ -425,7 +425,9 @@ class IdempotentRun:
         return environment.oracle.was_deposed(send.partition.topic, send.sent_at, environment.world.now)
 
     def _was_forgotten(self, partition: TopicPartition, since: float = 0.0) -> bool:
-        """Return whether a partition's leader has forgotten the producer ids, so that late requests count as new."""
+        """Return whether a leader has forgotten the producer ids, or these change, so that late requests count as new."""
+        if self._parameters.get("next_epoch"):
+            return True  # after the last epoch there is another id, which does not fence the one before
         forgotten = self._environment.cluster.state("forgotten producers", list)
         return any(at >= since and (topic, index) == partition for at, topic, index in forgotten)
 
