@@ -425,8 +425,8 @@ class IdempotentRun:
         return environment.oracle.was_deposed(send.partition.topic, send.sent_at, environment.world.now)
 
     def _was_forgotten(self, partition: TopicPartition, since: float = 0.0) -> bool:
-        """Return whether a leader has forgotten the producer ids, or these change, so that late requests count as new."""
-        if self._parameters.get("next_epoch"):
+        """Return whether a leader has forgotten the producer id, or it may change: late requests count as new then."""
+        if self._parameters.get("next_epoch") and self._parameters.get("next_sequence"):
             return True  # after the last epoch there is another id, which does not fence the one before
         forgotten = self._environment.cluster.state("forgotten producers", list)
         return any(at >= since and (topic, index) == partition for at, topic, index in forgotten)
