@@ -253,7 +253,109 @@ def _idle_connections_never_expire() -> Sequence[Patch]:
     return [Patch(ConnectionPool, "_take_expired", lambda _: lambda self: [])]
 
 
+def _bootstrap_servers_are_required_forever() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+
+    def update(original: Any) -> Any:
+        def _update_cache(self: Any, *args: Any) -> Any:
+            needs_bootstrap = self._needs_bootstrap
+            topics = original(self, *args)
+            self._needs_bootstrap = needs_bootstrap
+            return topics
+
+        return _update_cache
+
+    return [Patch(ClusterClient, "_update_cache", update)]
+
+
+def _metadata_has_no_age() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.metadata import MetadataSnapshot
+
+    return [Patch(MetadataSnapshot, "topics", lambda original: lambda self, names, *_: original(self, names))]
+
+
+def _missing_topics_remain() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.metadata import MetadataSnapshot
+
+    def update(original: Any) -> Any:
+        return lambda self, response, names, floors, now: original(self, response, (), floors, now)
+
+    return [Patch(MetadataSnapshot, "updated", update)]
+
+
+def _all_tries_are_short() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client import coordinator_client, leader_requests
+
+    def timeout(original: Any) -> Any:
+        return lambda settings, tries: original(settings, 1)
+
+    return [Patch(module, "attempt_timeout", timeout) for module in (coordinator_client, leader_requests)]
+
+
+def _loading_coordinators_are_looked_up() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client import coordinator_client
+
+    return [Patch(coordinator_client, "_RETRY_SAME_COORDINATOR", lambda _: frozenset())]
+
+
+def _pending_offsets_do_not_count() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client import consumer_group
+
+    return [Patch(consumer_group, "_FIRST_REQUIRE_STABLE_VERSION", lambda _: 99)]
+
+
+def _later_committed_epochs_are_ignored() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.cluster_client import ClusterClient
+
+    return [Patch(ClusterClient, "note_later_epochs", does_nothing)]
+
+
+def _a_later_timeout_replaces_the_cause() -> Sequence[Patch]:
+    from pyspark_kafka_direct.client.deadline import Retry
+
+    def wait(original: Any) -> Any:
+        def wait_or_raise(self: Any, error: Any) -> None:
+            self._error_to_raise = None
+            original(self, error)
+
+        return wait_or_raise
+
+    return [Patch(Retry, "wait_or_raise", wait)]
+
+
 BUGS: Final = (
+    _bug(
+        "rebootstrap forever",
+        "After a broker has required a rebootstrap once, a client calls the bootstrap servers only.",
+        _bootstrap_servers_are_required_forever,
+    ),
+    _bug("metadata without age", "Metadata never becomes too old (metadata.max.age.ms).", _metadata_has_no_age),
+    _bug("missing topics remain", "The metadata of a topic that was deleted remains.", _missing_topics_remain),
+    _bug(
+        "all tries are short",
+        "Each try has a tenth of request.timeout.ms, so a call fails if its broker is slower.",
+        _all_tries_are_short,
+    ),
+    _bug(
+        "loading coordinator",
+        "While a coordinator loads its state, it is looked up again for each try, after long pauses.",
+        _loading_coordinators_are_looked_up,
+    ),
+    _bug(
+        "pending offsets",
+        "Committed offsets are returned while an open transaction commits later ones.",
+        _pending_offsets_do_not_count,
+    ),
+    _bug(
+        "later committed epochs",
+        "The leader epochs of committed offsets are ignored, so a deposed leader remains known.",
+        _later_committed_epochs_are_ignored,
+    ),
+    _bug(
+        "timeout replaces the cause",
+        "A call that fails at its deadline reports the last timeout, not the error before it.",
+        _a_later_timeout_replaces_the_cause,
+    ),
     _bug("idle forever", "Idle connections never expire (connections.max.idle.ms).", _idle_connections_never_expire),
     _bug(
         "committed offsets swapped",

@@ -345,7 +345,8 @@ class Calm:
         if fault in _LASTING:
             seconds += METADATA_SECONDS + 2 * _SHORT_CHANGE
         if fault == "slow_broker":  # two tries that are too short, and then its time
-            seconds += (0.1 + 0.2 + _SLOWNESS) * settings.request_timeout_ms / 1000
+            tries = (0.1 + 0.2 + _SLOWNESS) * settings.request_timeout_ms / 1000
+            seconds += len(call.partitions) * tries  # one leader after the other
         if fault in _STOPS:  # and the pause before the connect that succeeds
             seconds += _STOPPED_SECONDS[fault] + 1.3 * settings.reconnect_backoff_max_ms / 1000
         if self._environment.network.silent_addresses:
