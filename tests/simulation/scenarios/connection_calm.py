@@ -371,7 +371,7 @@ class Calm:
             if seconds < _SHORTEST_PAUSE and not is_loading:
                 raise ViolationError(f"{call.kind} is repeated after {seconds:.3f} s, without a pause")
         count = operation.requests.total() + operation.connects
-        faults = 4 if fault in _LASTING else 1 if incident.get("second") is None else 2
+        faults = 4 if fault in (*_LASTING, "elect_leaders") else 1 if incident.get("second") is None else 2
         if call.kind == "create_topic" and self._cluster.settings.metadata_lag > 0:
             faults = 4  # until the brokers know the topic, their metadata is requested again
         if count > expected.total() + _EXTRA_REQUESTS * faults:
