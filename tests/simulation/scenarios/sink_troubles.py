@@ -201,7 +201,7 @@ def check_trouble(environment: Environment, query: SinkQuery, lines: Sequence[Lo
             return
         case "unknown":
             return
-        case "lost_state":
+        case "lost_state" if len(query.batches) > 1:
             expected, phrase = ["TransactionStateError"] * 2, "set resetTransactionState to"
         case "misconfigured":
             error, phrase = _CONFIGURATION_ERRORS[parameters["misconfigured"]]
