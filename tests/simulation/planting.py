@@ -30,6 +30,7 @@ MODULES: Final = (
     "planted_connections",
     "planted_micro_batches",
     "planted_restarts",
+    "planted_direct_batches",
     "planted_direct_plans",
     "planted_direct_streams",
     "planted_exactly_once",
