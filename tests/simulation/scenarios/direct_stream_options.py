@@ -77,9 +77,10 @@ def draw_plan(rng: random.Random, *, long: bool) -> tuple[dict[str, Any], tuple[
         ]
         events = (*events, *kills)
     if has_new_partition:
-        at, args = round(0.05 * seconds, 3), {"broker": rng.randrange(2), "seconds": seconds}
-        added = {"topic": next(iter(partitions)), "count": 1}
-        events = (Event("stick_image", at=at, args=args), Event("expand_topic", at=round(3 * at, 3), args=added))
+        at = round(0.05 * seconds, 3)
+        stuck = {"broker": rng.randrange(2), "seconds": seconds}
+        expanded = {"topic": next(iter(partitions)), "count": 1}
+        events = (Event("stick_image", at=at, args=stuck), Event("expand_topic", at=round(3 * at, 3), args=expanded))
     elif rng.random() < 0.2:
         events = ()  # nothing excuses a request, a wait or a warning
     crashes = [
@@ -317,9 +318,10 @@ def _keep_a_batch_pending(rng: random.Random, parameters: dict[str, Any]) -> Non
         output, count = rng.randrange(len(parameters["outputs"])), rng.choice((1, 2, 3))
         parameters |= {"job_failures": 1, "job_failure_list": [{"life": 0, "output": output, "count": count}]}
     else:
-        slow = {"life": 0, "place": "foreachRDD", "count": rng.choice((2, 3, 4, 5)), "seconds": rng.choice((5.0, 8.0))}
+        count, seconds = rng.choice((2, 3, 4, 5)), rng.choice((5.0, 8.0))
+        slow = {"life": 0, "place": "foreachRDD", "count": count, "seconds": seconds}
         # It is killed shortly after the slow job has ended, whose checkpoint is then the last one.
-        life |= {"seconds": round(1.0 + slow["count"] / 2 + slow["seconds"] + 1.5 * rng.random(), 3), "end": "kill"}
+        life |= {"seconds": round(1.0 + count / 2 + seconds + 1.5 * rng.random(), 3), "end": "kill"}
         parameters |= {"delays": 1, "delay_list": [slow]}
 
 
