@@ -95,6 +95,8 @@ _PLANS = Path(__file__).parent / "plans"
         "log-truncated-to-its-start",
         # The metadata of a broker that lagged behind lacked a partition that the log read already, and stayed cached.
         "log-whose-metadata-lacks-an-added-partition",
+        # A log was idle. Then wait_for was explained at once by a transaction that had just begun.
+        "log-wait-behind-a-transaction-that-has-just-begun",
         # A direct stream did not report the records of a new partition that were removed before it found the partition.
         "new-partition-without-its-first-records",
         # The only broker that knew an added partition was throttled and responded late. The others lagged behind, and
