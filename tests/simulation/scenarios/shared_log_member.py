@@ -62,6 +62,8 @@ class LogMember(LogSession):
         while any(not task.greenlet.dead for task in remaining):
             self.process.sleep(0.1)
         self.process.sleep(max(0.0, self.environment.quiet_at - self.environment.world.now) + 0.1)
+        while self._is_stopping:
+            self.process.sleep(0.1)
         if self._is_stopped:
             self._check_ended()
             self._new_session()

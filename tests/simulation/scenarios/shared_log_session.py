@@ -73,6 +73,7 @@ class LogSession:
         self._truth = TopicTruth(environment, topic, isolation, only_even=only_even)
         self.violations: list[str] = []
         self._opened = 0
+        self._is_stopping = False  # in a callback
         self._sent_count = 0
         self._new_session()
 
@@ -152,8 +153,11 @@ class LogSession:
             self._reenter()
         is_started = self._log._thread.state == "started" and not self.environment.is_quiet
         if self._delivered == self.values.get("stops_at") and is_started:
-            self._is_stopped = True
-            self._log.stop(self.values["stop_timeout"])
+            self._is_stopped = self._is_stopping = True
+            try:
+                self._log.stop(self.values["stop_timeout"])
+            finally:
+                self._is_stopping = False
         if self._delivered == self.values["fails_at"] and self._opened == 1:
             raise CallbackError
 
