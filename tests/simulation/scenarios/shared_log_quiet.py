@@ -43,7 +43,7 @@ def _be_idle(member: LogSession) -> None:
     if counts.total() > _idle_requests(member, seconds):
         member.violations.append(f"a log that is not used sends requests in {seconds:g} s: {dict(counts)}")
     brokers = member.environment.plan.parameters["brokers"]
-    if fetches > 60 + 6 * brokers * seconds / wait:
+    if member.is_calm and fetches > 200 + 6 * brokers * seconds / wait:
         member.violations.append(f"a log that is not used sends {fetches} Fetch requests in {seconds:g} s")
 
 
