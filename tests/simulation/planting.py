@@ -37,6 +37,7 @@ MODULES: Final = (
     "planted_topics",
     "planted_shared_log",
     "planted_continuous",
+    "planted_queries",
     "planted_independent",
     "planted_writers",
     "planted_readers",

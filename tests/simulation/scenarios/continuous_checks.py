@@ -218,7 +218,7 @@ class OutputChecker:
         offset = next(offset for offset, each in truth.versions.items() if any(v.value == value for v in each))
         ends = self._store.planned.items()
         epoch = min((each for each, offsets in ends if offsets.get(tp, 0) > offset), default=None)
-        stamp = int(headers[b"spark.batch.id"])
+        stamp = int(headers[b"spark.batch.id"] or b"-1")
         # It is higher after idle epochs, and if transactions were ahead of the logs.
         if epoch is not None and not truth.lost and not epoch <= stamp <= epoch + _MAX_STAMP_AHEAD:
             raise ViolationError(f"the record {value!r} of epoch {epoch} has the stamp {stamp}")
@@ -231,7 +231,7 @@ class OutputChecker:
             # Offsets do not tell a recreated topic while no driver runs.
             earlier = [self._truth.partitions.get((topic, each, partition)) for each in range(1, generation)]
             first = max(start.get((topic, partition), 0), *(each.end for each in earlier if each is not None), 0)
-            if generation > 1 and self._has_noticed_deletion(topic):
+            if generation > 1 and self.has_noticed_deletion(topic, generation):
                 first = 0
             for version in truth.alive.values():
                 if version.is_control or version.offset >= truth.high_watermark:
@@ -251,9 +251,11 @@ class OutputChecker:
         """Return whether a deposed leader without the record may look like that of a recreated topic."""
         return not self._has_topic_ids and self._oracle.was_deposed(topic, version.appended_at, self.steady_at)
 
-    def _has_noticed_deletion(self, topic: str) -> bool:
+    def has_noticed_deletion(self, topic: str, generation: int) -> bool:
         """Return whether the last driver has read a topic before it was recreated, and so knows that it was."""
-        if not self.jobs or not self._has_topic_ids or self._guarantee == "database":  # which stores no topic ids
+        if (
+            generation == 1 or not self.jobs or not self._has_topic_ids or self._guarantee == "database"
+        ):  # which stores no topic ids
             return False
         deleted_at = max(each.time for each in self._truth.events if each.topic == topic and each.kind == "deleted")
         last_driver = max(job.driver for job in self.jobs.values())
