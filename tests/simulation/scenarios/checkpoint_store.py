@@ -129,7 +129,9 @@ class CheckpointStore:
             )
         if folder == FENCING_LOG_FOLDER:
             self._controllers.append(process)
-            if len(self.epochs(folder)) > _MAX_FENCING_FILES and not self.faults:
+            # Another driver may have died before it deleted earlier files.
+            has_deleted = self._controllers[-2:] == [process, process] and not self.faults
+            if has_deleted and len(self.epochs(folder)) > _MAX_FENCING_FILES:
                 self.notes.append(f"the fencing log has {len(self.epochs(folder))} files")
             self._files_since_fenced.clear()
             if self.committed() is not None:
