@@ -370,7 +370,7 @@ class SinkChecker:
         run = self._runs[logged.run]
         times = (logged.asked_at, logged.time) if run.options["failOnDataLoss"] == "false" else (0.0, 0.0)
         counts = [count_offsets(first_offsets(self._truth, start, time), end) for time in times]
-        check_limits(batch, counts, run, logged, previous, read_before)
+        check_limits(batch, counts, run, logged, previous, read_before, None if self._truth.events else self._cluster)
 
     # Reads.
 

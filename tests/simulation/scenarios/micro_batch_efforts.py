@@ -94,16 +94,16 @@ class CommitRejections:
 
     def __init__(self) -> None:
         self.is_scheduled = False  # in the run that was started last, or before
-        self._from = self._until = 0.0
+        self._spans: list[tuple[float, float]] = []
         self._failed: str | None = None  # the start whose commit may have failed; it is not committed again
 
     def schedule(self, world: World, cluster: SimulatedCluster, seconds: float) -> None:
         """Let members join some seconds later, and leave the group after a time."""
         self.is_scheduled = True
-        self._from, self._until = world.now + seconds, world.now + seconds + _MEMBERS_SECONDS
-        groups = GroupCoordinator.of(cluster)
-        world.at(self._from, groups.set_members, GROUP, True)
-        world.at(self._until, groups.set_members, GROUP, False)
+        span, groups = (world.now + seconds, world.now + seconds + _MEMBERS_SECONDS), GroupCoordinator.of(cluster)
+        self._spans.append(span)
+        for time, has_members in zip(span, (True, False), strict=True):
+            world.at(time, groups.set_members, GROUP, has_members)
 
     def check(self, execution: MicroBatchExecution, cluster: SimulatedCluster, reports: Sequence[Report]) -> None:
         """Check that the group has the start of the batch that a planner has just planned."""
@@ -112,7 +112,7 @@ class CommitRejections:
         if not call.arguments or "commitGroupId" not in execution.options or calls == [call]:  # of a new query
             return
         start = call.arguments[0]
-        if call.called_at <= self._until and call.returned_at >= self._from:
+        if any(call.called_at <= until and call.returned_at >= since for since, until in self._spans):
             self._failed = start
         if start == self._failed:
             return

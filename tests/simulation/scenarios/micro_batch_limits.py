@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Offsets = Mapping[tuple[str, int], int]
 
 
-class _Sizes(NamedTuple):
+class Sizes(NamedTuple):
     """The smallest and the largest mean size of an offset in any record batch."""
 
     smallest: float
@@ -30,7 +30,7 @@ def check_batch_sizes(execution: MicroBatchExecution, cluster: SimulatedCluster)
         return
     options, last_batch_at = execution.options, None
     calls = [call for call in execution.planner_calls if call.name == "latestOffset"]
-    sizes = _sizes(cluster) if "maxBytesPerTrigger" in options else None
+    sizes = sizes_of(cluster) if "maxBytesPerTrigger" in options else None
     for (_, start_text, end_text, latest_text), call in zip(execution.latest_reports, calls, strict=False):
         if latest_text is None or "(start)" in end_text:
             continue
@@ -72,7 +72,7 @@ def _check_wait(execution: MicroBatchExecution, lag: int, last_batch_at: float |
         raise ViolationError(f"run {execution.number} waits although there are {lag} offsets: {dict(options)}")
 
 
-def _limits(execution: MicroBatchExecution, sizes: _Sizes | None) -> tuple[float, float] | None:
+def _limits(execution: MicroBatchExecution, sizes: Sizes | None) -> tuple[float, float] | None:
     """Return the fewest and the most offsets of a batch whose logs have more; None without a limit."""
     if execution.trigger == "once":
         return None
@@ -85,14 +85,15 @@ def _limits(execution: MicroBatchExecution, sizes: _Sizes | None) -> tuple[float
     return None if not bounds else (min(low for low, _ in bounds), min(high for _, high in bounds))
 
 
-def _sizes(cluster: SimulatedCluster) -> _Sizes | None:
+def sizes_of(cluster: SimulatedCluster) -> Sizes | None:
+    """Return the sizes of offsets in the logs of a cluster; None if they are empty."""
     means = [
         len(batch.data) / (batch.last_offset - batch.base_offset + 1)
         for partition in cluster.all_partitions()
         for log in partition.replicas.values()
         for batch in log.batches
     ]
-    return _Sizes(min(means), max(means)) if means else None
+    return Sizes(min(means), max(means)) if means else None
 
 
 def _parse(text: str) -> Offsets:

@@ -7,10 +7,12 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.simulation.errors import ViolationError
+from tests.simulation.scenarios.micro_batch_limits import sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from tests.simulation.cluster.cluster import SimulatedCluster
     from tests.simulation.oracle import Oracle
     from tests.simulation.scenarios.micro_batch_recreations import Report, Run
     from tests.simulation.scenarios.record_truth import RecordTruth
@@ -155,6 +157,7 @@ def check_limits(
     logged: LoggedEnd,
     previous: LoggedEnd | None,
     read_before: int,  # offsets of the previous batch
+    cluster: SimulatedCluster | None = None,  # if no log has lost records
 ) -> None:
     """Check the size of a batch whose logs lose first records only; rounding may add one for each partition."""
     most, count = counts
@@ -162,6 +165,11 @@ def check_limits(
     limit = int(options.get("maxOffsetsPerTrigger", "0"))
     if limit and run.trigger != "once" and count > limit + slack:
         raise ViolationError(f"batch {batch} has {count} offsets, more than maxOffsetsPerTrigger={limit}")
+    sizes = None if cluster is None or "maxBytesPerTrigger" not in options else sizes_of(cluster)
+    if sizes is not None and run.trigger != "once":
+        most_bytes = int(options["maxBytesPerTrigger"])
+        if count > max(most_bytes / sizes.smallest, 1) + slack:
+            raise ViolationError(f"batch {batch} has {count} offsets, more than maxBytesPerTrigger={most_bytes}")
     minimum = int(options.get("minOffsetsPerTrigger", "0"))
     if previous is None or previous.run != logged.run or not read_before or run.trigger != "processing time":
         return
