@@ -176,7 +176,7 @@ def check_limits(
     delay = float(options.get("maxTriggerDelay", "0s").removesuffix("s"))
     has_other_limit = not options.keys().isdisjoint(("maxBytesPerTrigger", "backpressure"))
     has_other_limit = has_other_limit or previous.text.count(":") != logged.text.count(":")
-    if 0 < most < minimum - slack and not has_other_limit and logged.time - previous.asked_at < delay:
+    if count > 0 and most < minimum - slack and not has_other_limit and logged.time - previous.asked_at < delay:
         raise ViolationError(f"batch {batch} has {count} offsets, and could wait for {minimum} for {delay} s")
 
 
