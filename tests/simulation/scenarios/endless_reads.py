@@ -148,11 +148,12 @@ class _Reader:
             for topic_id, topic in ((each.topic_id, each) for each in cluster.topics.values())
         }
         ids = {}
-        for tp in partitions:
-            key = tp.topic, self._models[tp].generation
+        for tp, model in self._models.items():  # also of those that are assigned later, perhaps after a recreation
+            key = tp.topic, model.generation
             if key not in self._known_ids and key in by_generation:
                 self._known_ids[key] = by_generation[key]
-            ids[tp] = self._known_ids[key]
+            if tp in partitions:
+                ids[tp] = self._known_ids[key]
         return ids
 
     def _assign_all(self) -> None:

@@ -366,8 +366,8 @@ class SinkChecker:
         """Check the size of a batch; what has expired before the planner looked does not count."""
         logged, start, end = self._checkpoint.offsets[batch], self._start_of(batch), self._ends[batch]
         previous = self._checkpoint.offsets[batch - 1] if batch else None
-        read_before = count_offsets(self._start_of(batch - 1), self._ends[batch - 1]) if batch else 0
-        run = self._runs[logged.run]
+        before = first_offsets(self._truth, self._start_of(batch - 1), previous.time) if previous else {}
+        run, read_before = self._runs[logged.run], count_offsets(before, self._ends[batch - 1])
         times = (logged.asked_at, logged.time) if run.options["failOnDataLoss"] == "false" else (0.0, 0.0)
         counts = [count_offsets(first_offsets(self._truth, start, time), end) for time in times]
         check_limits(batch, counts, run, logged, previous, read_before, None if self._truth.events else self._cluster)
