@@ -297,6 +297,7 @@ def _draw_without_faults(rng: random.Random, parameters: dict[str, Any]) -> tupl
     parameters |= {
         **_WITHOUT_FAULTS,
         "is_calm": True,
+        "cluster": {**parameters["cluster"], "metadata_lag": 0.0},  # all brokers know the topics
         "failed_offsets_file": None,
         "slow_files": [0.0, 0.0, 0.0],
         "selections": [list(partitions)],
