@@ -154,7 +154,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         "grows_after_report": rng.random() < 0.5,  # a truncated log, as soon as a run has reported it
         "commits_to_group": rng.random() < 0.3,
         "stamps": rng.random() < 0.3,
-        "expands_at_end": rng.random() < 0.15,
+        "expands_at_end": rng.random() < 0.15 and cores is None,  # others may use the cores of the new task
         "sink_failures": [rng.randrange(8 * scale) for _ in range(rng.choice((0, 0, 1)))],  # flushes that fail
     }
     outputs = dict.fromkeys(OUTPUTS[: parameters["output_topics"]], parameters["output_partitions"])
