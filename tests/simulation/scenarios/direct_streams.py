@@ -553,7 +553,7 @@ class _ApplicationHistory(Observer):
 
     def _metadata_may_lag(self) -> bool:
         """Return whether brokers may not have the topics yet that were created at the begin of the history."""
-        kinds = {"stick_image", "isolate_broker", "stop_broker"}
+        kinds = {"stick_image", "isolate_broker", "stop_broker", "deny_topic"}
         return self._cluster.settings.metadata_lag > 0 or any(event.kind in kinds for event in self._plan.events)
 
     # Liveness.
