@@ -37,8 +37,8 @@ from tests.simulation.scenarios.sink_commits import (
     draw_open_transaction,
     draw_rejected_retry,
 )
+from tests.simulation.scenarios.sink_incidents import check_incident, draw_incident
 from tests.simulation.scenarios.sink_stand_in import SinkQuery
-from tests.simulation.scenarios.sink_troubles import check_trouble, draw_trouble
 from tests.simulation.scenarios.sink_writes import draw_kinds
 
 from pyspark_kafka_direct.offsets import TopicPartition
@@ -152,7 +152,7 @@ def draw(rng: random.Random, size: Size) -> Plan:
         seconds = SECONDS
         events = draw_open_transaction(rng, parameters)
     elif share < 0.4:
-        events, seconds = draw_trouble(rng, parameters)
+        events, seconds = draw_incident(rng, parameters)
     return Plan(NAME, parameters, events, quiet_after=seconds)
 
 
@@ -224,9 +224,9 @@ def _run(environment: Environment, lines: Sequence[LogLine], folder: str | None)
     sink_checks.check_requests(environment, requests)
     sink_checks.check_log(environment, queries, lines)
     sink_checks.check_pauses(environment, lines)
-    if "trouble" in parameters and len(queries) == 1:
-        check_trouble(environment, queries[0], lines)
-    if parameters.get("trouble") == "none":
+    if "incident" in parameters and len(queries) == 1:
+        check_incident(environment, queries[0], lines)
+    if parameters.get("incident") == "none":
         sink_checks.check_faultless(environment, queries, lines)
     drivers = (driver.process for query in queries for driver in query.drivers)
     processes = chain(drivers, *(query.executors for query in queries))

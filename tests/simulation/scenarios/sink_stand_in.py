@@ -11,8 +11,8 @@ from urllib.parse import quote
 from tests.simulation.errors import ViolationError
 from tests.simulation.scenarios.several_topics import partition_at, partition_counts
 from tests.simulation.scenarios.sink_commits import STATE_TOPIC, TARGETS, FencingCheck, is_calm, is_certain
+from tests.simulation.scenarios.sink_incidents import is_open
 from tests.simulation.scenarios.sink_tasks import SinkRow, TaskSet, damage_file, staged_sizes
-from tests.simulation.scenarios.sink_troubles import is_open
 from tests.simulation.scenarios.sink_writes import Checkpoint, SinkWrite, kind_of, uuid_of
 
 from pyspark_kafka_direct.datasource.exactly_once_committer import ExactlyOnceCommitter

@@ -1,4 +1,4 @@
-"""Troubles of the exactly-once sink that are drawn alone, so that a history justifies each failure and nothing else."""
+"""Incidents of the exactly-once sink, drawn alone, so that a history justifies each failure and no other one."""
 
 from __future__ import annotations
 
@@ -42,19 +42,27 @@ _CONFIGURATION_ERRORS: Final = {
 
 _MOST_PAUSE: Final = 0.15  # of a request on its way
 
-_TROUBLES: Final = {"failed": 3, "slow": 2, "expanded": 1, "unknown": 1, "lost_state": 2, "misconfigured": 5, "none": 4}
+_INCIDENTS: Final = {
+    "failed": 3,
+    "slow": 2,
+    "expanded": 1,
+    "unknown": 1,
+    "lost_state": 2,
+    "misconfigured": 5,
+    "none": 4,
+}
 
 
-def draw_trouble(rng: random.Random, parameters: dict[str, Any]) -> tuple[tuple[Event, ...], float]:
-    """Draw the events of one trouble, and for how long they happen; change the parameters accordingly."""
+def draw_incident(rng: random.Random, parameters: dict[str, Any]) -> tuple[tuple[Event, ...], float]:
+    """Draw the events of one incident, and for how long they happen; change the parameters accordingly."""
     parameters |= {"queries": 1, "shares_prefix": False, "pauses": [], "extra_drivers": [], "speculated": []}
-    trouble = parameters["trouble"] = rng.choices(list(_TROUBLES), list(_TROUBLES.values()))[0]
+    incident = parameters["incident"] = rng.choices(list(_INCIDENTS), list(_INCIDENTS.values()))[0]
     first = parameters["batches"][0] or [0]
     parameters["batches"] = [first, *parameters["batches"][1:]]
     parameters["restart_seconds"] = 0.5
     # Otherwise a ticket may be sent again, and the faults would aim at other requests.
     parameters["cluster"]["metadata_lag"] = 0.0
-    match trouble:
+    match incident:
         case "failed":
             return _draw_failed(rng, parameters), SECONDS
         case "slow":
@@ -78,11 +86,11 @@ def draw_trouble(rng: random.Random, parameters: dict[str, Any]) -> tuple[tuple[
             if parameters["misconfigured"] == "file" or rng.random() < 0.4:
                 parameters |= _draw_files(rng)
     if (
-        trouble == "none" and rng.random() < 0.3
+        incident == "none" and rng.random() < 0.3
     ):  # the first batch creates the topic, which other brokers lack for a moment
         parameters["state_exists"] = False
         parameters["cluster"]["metadata_lag"] = 0.3
-    if trouble == "none" and rng.random() < 0.3:
+    if incident == "none" and rng.random() < 0.3:
         parameters["queries"] = 2
         if rng.random() < 0.5:  # jobs may share it with each other and with a query
             parameters |= {"shares_prefix": True, "kinds": [rng.choice(("stream", "foreach", "job")), "job"]}
@@ -167,15 +175,15 @@ def is_open(environment: Environment, transactional_id: str) -> bool:
     return metadata is not None and metadata.state is TransactionState.ONGOING
 
 
-def check_trouble(environment: Environment, query: SinkQuery, lines: Sequence[LogLine]) -> None:
-    """Check that a trouble has the failures and warnings that it justifies, and no others."""
+def check_incident(environment: Environment, query: SinkQuery, lines: Sequence[LogLine]) -> None:
+    """Check that an incident has the failures and warnings that it justifies, and no others."""
     parameters = environment.plan.parameters
     events = environment.plan.events
     expected: list[str] = []  # the classes of failures
     phrase = ""
     if query.open_after_failure and not any(event.args.get("api") == "EndTxn" for event in events):
         raise ViolationError(f"a failed transaction is not aborted: {query.failures}")
-    match parameters["trouble"]:
+    match parameters["incident"]:
         case "failed" if events and any(event.args.get("api") == "Produce" for event in events):
             expected = [_FINAL[parameters["code"]]] if parameters["code"] in _FINAL else []
             if parameters["code"] in _ABORTABLE:
