@@ -371,10 +371,13 @@ class _History:
             raise ViolationError(f"{name} takes {passed:.2f} s without any fault")
 
     def others_open(self, run: _Run, since: float) -> bool:
-        """Return whether another run of the query may have opened its store since a time."""
-        return any(
-            each.query == run.query and each is not run and (each.opened_at is None or each.opened_at >= since)
-            for each in self._runs
+        """Return whether another run of the query may have opened its store since a time.
+
+        A save whose transaction the broker aborted for this run opens the store again, unless it reads the other run.
+        """
+        others = [each for each in self._runs if each.query == run.query and each is not run]
+        return any(each.opened_at is None or each.opened_at >= since for each in others) or any(
+            save.run in others and (save.ended_at is None or save.ended_at >= since) for save in self.saves
         )
 
     def _others_write(self, run: _Run) -> bool:
