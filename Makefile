@@ -31,9 +31,9 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 UNIT := tests/unit tests/simulation
 ALL_AT_ONCE := $(BIN)/python -m tests.shards $(MAKE)
-SHARDS := $(BIN)/python -m tests.shards --at-once 5 $(MAKE)
+SHARDS := $(BIN)/python -m tests.shards --at-once 6 $(MAKE)
 
-# Shards are split into parts so that five run until the end: shard-spark-1-2 is the first of two parts. More parts would
+# Shards are split into parts so that six run until the end: shard-spark-1-2 is the first of two parts. More parts would
 # start more Sparks. The longest come first; those that mostly wait (for brokers that restart, for applications)
 # run beside those that compute.
 INTEGRATION := shard-spark-1-2 shard-spark-2-2 shard-apps shard-plain-1-2 shard-plain-2-2 shard-direct shard-cluster \
@@ -48,7 +48,7 @@ demo: $(DEMO)  ## write and read 336,776 real flights with a real Kafka, as a ba
 	@$(dir $(DEMO))bin/python examples/demo.py
 
 .PHONY: test
-# Spark gives a Python worker ten seconds to start, so at most five shards run at once on two cores: three wait most of the
+# Spark gives a Python worker ten seconds to start, so at most six shards run at once on two cores: four wait most of the
 # time. The kernel is compiled last, with low priority. Integration tests use the Spark that development is pinned to, unit
 # tests the newest Spark and Python. Running them with both costs three minutes; "make check" runs the fast ones with the
 # pinned Spark. The second environment is created while the archives of classes are: neither keeps both processors busy.
@@ -56,7 +56,7 @@ demo: $(DEMO)  ## write and read 336,776 real flights with a real Kafka, as a ba
 test: $(VENV)  ## set-up, lint, types and all tests, in parallel shards: everything that has to pass
 	@set -m; $(MAKE) --silent $(CLASSES) </dev/null & set +m; trap 'kill -- -$$! 2>/dev/null && wait $$! || true' EXIT; \
 		$(MAKE) --silent $(NEWEST); wait $$!
-	@$(SHARDS) $(INTEGRATION) newest-unit-1 newest-unit-2 simulation lint rust-check
+	@$(SHARDS) $(INTEGRATION) newest-unit-1 newest-unit-2 newest-unit-3 newest-unit-4 simulation rust-check lint
 
 .PHONY: check
 check: $(VENV)  ## lint, types and fast unit tests: the others, and the simulation, are in "make test"
@@ -78,9 +78,9 @@ unit: $(VENV)  ## unit tests only; THOROUGH=1 runs more examples and all histori
 unit-1 unit-2 unit-3 unit-4 unit-5 unit-6: unit-%: $(VENV)
 	$(PYTEST) -m 'not slow' --junitxml build/tests/shard-check-$*-6.xml --part $*/6 tests/unit
 
-.PHONY: newest-unit-1 newest-unit-2
-newest-unit-1 newest-unit-2: newest-unit-%: $(NEWEST)
-	$(dir $(NEWEST))bin/python -m pytest --junitxml build/tests/shard-unit-$*-2.xml --part $*/2 $(UNIT)
+.PHONY: newest-unit-1 newest-unit-2 newest-unit-3 newest-unit-4
+newest-unit-1 newest-unit-2 newest-unit-3 newest-unit-4: newest-unit-%: $(NEWEST)
+	$(dir $(NEWEST))bin/python -m pytest --junitxml build/tests/shard-unit-$*-4.xml --part $*/4 $(UNIT)
 
 .PHONY: integration
 integration: $(VENV) $(CLASSES)  ## tests with a real Kafka and a real Spark, in parallel shards

@@ -161,11 +161,12 @@ def test_all_parts_are_checked() -> None:
     assert f"{parts}: unit-%: $(VENV)\n\t{command}\n" in text
 
 
-def test_both_parts_are_tested_with_the_newest_spark() -> None:
+def test_each_part_is_tested_with_the_newest_spark() -> None:
     text = MAKEFILE.read_text("utf-8")
-    assert "@$(SHARDS) $(INTEGRATION) newest-unit-1 newest-unit-2 " in text
-    assert "newest-unit-1 newest-unit-2: newest-unit-%: $(NEWEST)\n" in text
-    command = "$(dir $(NEWEST))bin/python -m pytest --junitxml build/tests/shard-unit-$*-2.xml --part $*/2 $(UNIT)"
+    parts = " ".join(f"newest-unit-{number}" for number in (1, 2, 3, 4))
+    assert f"@$(SHARDS) $(INTEGRATION) {parts} " in text
+    assert f"{parts}: newest-unit-%: $(NEWEST)\n" in text
+    command = "$(dir $(NEWEST))bin/python -m pytest --junitxml build/tests/shard-unit-$*-4.xml --part $*/4 $(UNIT)"
     assert f"\t{command}\n" in text
 
 
