@@ -50,8 +50,11 @@ def _be_idle(member: LogSession) -> None:
 def _idle_requests(member: LogSession, seconds: float) -> float:
     """Return how many requests other than Fetch a log may send that nobody uses."""
     refreshes: float = 1000 * seconds / member.values.get("max_age_ms", 300_000)
-    # After faults, requests may still end without a response, and each one lets the client look for the leader.
-    return _IDLE_REQUESTS + refreshes + (0 if member.is_calm else 2 * seconds)
+    brokers = member.environment.cluster.brokers.values()
+    refusing = sum(each.rebootstrap_until > member.environment.world.now for each in brokers)
+    # After faults, requests may still end without a response, and each one lets the client look for the leader. It
+    # connects to each broker again that returns no metadata.
+    return (_IDLE_REQUESTS + refreshes + (0 if member.is_calm else 2 * seconds)) * (1 + refusing)
 
 
 def _requests(member: LogSession, seconds: float) -> Counter[str]:
