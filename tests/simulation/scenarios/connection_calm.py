@@ -132,7 +132,7 @@ _LASTING: Final = (
     "slow_broker",
     "pending_offset",
 )
-_EXTRA_REQUESTS: Final = 12  # after a fault: metadata, a coordinator, connects
+_EXTRA_REQUESTS: Final = 16  # after a fault: metadata of three brokers, a coordinator, connects
 _OFFSETS: Final = ("ends", "stable_ends", "starts", "timestamps")
 _OF_ANY_BROKER: Final = ("metadata", "missing_topic", "describe_topic", "large_config")
 _FIRST_STABLE: Final = 7  # version of OffsetFetch
@@ -349,8 +349,9 @@ class Calm:
             seconds += len(call.partitions) * tries  # one leader after the other
         if fault in _STOPS:  # and the pause before the connect that succeeds
             seconds += _STOPPED_SECONDS[fault] + 1.3 * settings.reconnect_backoff_max_ms / 1000
-        if self._environment.network.silent_addresses:
-            seconds += 2 * settings.connect_timeout_ms / 1000
+        if self._environment.network.silent_addresses:  # the timeout of a connect grows while no broker is there
+            timeout = settings.connect_timeout_max_ms if fault in _STOPS else settings.connect_timeout_ms
+            seconds += 2 * timeout / 1000
         return seconds
 
     def _check_incident(
