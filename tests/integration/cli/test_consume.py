@@ -1,4 +1,4 @@
-"""``kafka-direct consume`` in a process, with two topics of a real broker."""
+"""``kafka-direct consume`` with two topics of a real broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
-from tests.integration.cli.program import START
+from tests.integration.cli.program import START, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,8 +41,7 @@ def topics(kafka: EmbeddedKafka, make_topic: MakeTopic, producer: Producer) -> l
 
 def consume(kafka: EmbeddedKafka, *arguments: str) -> list[str]:
     """Return the printed lines."""
-    command = [*START, "consume", "-b", kafka.bootstrap_servers, *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    done = run("consume", "-b", kafka.bootstrap_servers, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

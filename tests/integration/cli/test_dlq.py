@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.integration.cli.program import PROGRAM
+from tests.integration.cli.program import run
 from tests.integration.read_back import consume
+from tests.integration.topics import Admin
 
 from pyspark_kafka_direct import write_arrow
+from pyspark_kafka_direct.cli import dead_letter_replay
 from pyspark_kafka_direct.payloads.write_rows import HEADERS
+from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 from pyspark_kafka_direct.records import partition_for_key
 
 if TYPE_CHECKING:
@@ -102,11 +105,16 @@ class Letters:
             "timestamp": TIME + number,
         }
 
-    def run(self, *arguments: str, program: str = PROGRAM, before: tuple[str, ...] = ()) -> Any:
+    def run(self, *arguments: str) -> tuple[int, str, str]:
         """Run the command; return its exit code, output and messages."""
-        command = [sys.executable, "-c", program, *before, "dlq", *arguments, "-b", self.servers]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+        done = run("dlq", *arguments, "-b", self.servers)
         return done.returncode, done.stdout, done.stderr
+
+    def run_killed(self, when: str, name: str, number: int, *arguments: str) -> tuple[int, str]:
+        """Run the command in a process that ends itself at a call; return its exit code and messages."""
+        command = [sys.executable, "-c", KILLED, when, name, str(number), "dlq", *arguments, "-b", self.servers]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+        return done.returncode, done.stderr
 
     def replayed(self) -> Counter[Any]:
         """Return what other clients read of the replayed records."""
@@ -127,7 +135,7 @@ def test_a_replay_that_is_killed_five_times_writes_each_dead_letter_once(letters
     letters.write(60)
     for when, name, number in KILLS:
         arguments = ("replay", letters.topic, "--execute", "--transaction-size", "4")
-        code, _, messages = letters.run(*arguments, program=KILLED, before=(when, name, str(number)))
+        code, messages = letters.run_killed(when, name, number, *arguments)
         assert code == -signal.SIGKILL, messages
     assert 0 < sum(letters.replayed().values()) < 60  # the transactions that were committed
     assert letters.run("replay", letters.topic, "--execute")[0] == 0
@@ -201,29 +209,24 @@ def test_a_partition_without_new_dead_letters_keeps_the_start(letters: Letters) 
     assert [each.value for each in consume(letters.servers, letters.trains, "read_committed")] == [b"new"]
 
 
-def test_large_dead_letters_are_written_in_smaller_transactions(letters: Letters) -> None:
+def test_large_dead_letters_are_written_in_smaller_transactions(
+    letters: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
     letters.write_one(letters.trains.encode(), bytes(900_000), count=40)
-    program = KILLED.replace("os.kill(os.getpid(), signal.SIGKILL)", "sys.exit(9)")
-    code, _, _ = letters.run("replay", letters.topic, "--execute", program=program, before=("after", "commit", "2"))
-    assert code == 9
+    commit, commits = TransactionalProducer.commit, []
+
+    def ending(*arguments: Any, **options: Any) -> None:
+        commit(*arguments, **options)
+        commits.append(arguments)
+        if len(commits) == 2:
+            sys.exit(9)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TransactionalProducer, "commit", ending)
+        assert letters.run("replay", letters.topic, "--execute")[0] == 9
     assert len(consume(letters.servers, letters.trains, "read_committed")) == 38
     assert letters.run("replay", letters.topic, "--execute")[0] == 0
     assert len(consume(letters.servers, letters.trains, "read_committed")) == 40
-
-
-COUNTING = """
-import sys
-from pyspark_kafka_direct.cli import dead_letter_replay
-from pyspark_kafka_direct.cli.main import main
-read_arrow, calls = dead_letter_replay.read_arrow, []
-def counting(*arguments, **options):
-    calls.append(options)
-    return read_arrow(*arguments, **options)
-dead_letter_replay.read_arrow = counting
-code = main(sys.argv[1:])
-print("reads:", len(calls), file=sys.stderr)
-sys.exit(code)
-"""
 
 
 @pytest.mark.parametrize(
@@ -232,33 +235,34 @@ sys.exit(code)
     ids=["kept in memory", "too large to keep", "too many headers to keep"],
 )
 def test_a_replay_reads_dead_letters_once_if_they_are_small(
-    letters: Letters, size: int, header_count: int, reads: int
+    letters: Letters, monkeypatch: pytest.MonkeyPatch, size: int, header_count: int, reads: int
 ) -> None:
+    read_arrow, calls = dead_letter_replay.read_arrow, []
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        calls.append(options)
+        return read_arrow(*arguments, **options)
+
+    monkeypatch.setattr(dead_letter_replay, "read_arrow", counting)
     for partition in range(2):
         letters.write_one(letters.trains.encode(), bytes(size), partition, count=20, header_count=header_count)
-    done = letters.run("replay", letters.topic, "-n", "30", "--execute", program=COUNTING)
-    assert (done[0], done[2].splitlines()[-2:]) == (0, ["30 dead letters were written.", f"reads: {reads}"]), done
-    done = letters.run("replay", letters.topic, "--execute", program=COUNTING)
-    assert (done[0], done[2].splitlines()[-2:]) == (0, ["10 dead letters were written.", "reads: 1"]), done
+    code, _, messages = letters.run("replay", letters.topic, "-n", "30", "--execute")
+    assert (code, messages.splitlines()[-1], len(calls)) == (0, "30 dead letters were written.", reads)
+    code, _, messages = letters.run("replay", letters.topic, "--execute")
+    assert (code, messages.splitlines()[-1], len(calls)) == (0, "10 dead letters were written.", reads + 1)
     assert len(consume(letters.servers, letters.trains, "read_committed")) == 40
 
 
-def test_a_topic_that_is_deleted_during_the_replay(letters: Letters) -> None:
+def test_a_topic_that_is_deleted_during_the_replay(letters: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
     letters.write(4)
-    deleting = """
-import sys
-from confluent_kafka.admin import AdminClient
-from pyspark_kafka_direct.cli.main import main
-from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
-method = TransactionalProducer.init_transactions
-def deleting(*arguments, **options):
-    admin = AdminClient({"bootstrap.servers": sys.argv[-1]})
-    admin.delete_topics([sys.argv[1]])[sys.argv[1]].result()
-    return method(*arguments, **options)
-TransactionalProducer.init_transactions = deleting
-sys.exit(main(sys.argv[2:]))
-"""
-    code, _, messages = letters.run("replay", letters.topic, "--execute", program=deleting, before=(letters.trains,))
+    init_transactions = TransactionalProducer.init_transactions
+
+    def deleting(*arguments: Any, **options: Any) -> Any:
+        Admin(letters.servers).delete(letters.trains)
+        return init_transactions(*arguments, **options)
+
+    monkeypatch.setattr(TransactionalProducer, "init_transactions", deleting)
+    code, _, messages = letters.run("replay", letters.topic, "--execute")
     assert code == 3, messages
     assert f"{letters.trains} was deleted during the replay" in messages
     assert not consume(letters.servers, letters.flights, "read_committed")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.integration.cli.program import START
+from tests.integration.cli.program import START, run
 from tests.integration.topics import Admin
 
 from pyspark_kafka_direct import write_arrow
@@ -39,8 +39,7 @@ def commit(kafka: EmbeddedKafka, group: str, offsets: dict[str, int]) -> None:
 
 
 def lag(kafka: EmbeddedKafka, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [*START, "lag", *arguments, "-b", kafka.bootstrap_servers]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    return run("lag", *arguments, "-b", kafka.bootstrap_servers)
 
 
 def rows(text: str) -> list[dict[str, Any]]:

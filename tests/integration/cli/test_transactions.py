@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaException, Producer
-from tests.integration.cli.program import START
+from tests.integration.cli.program import run
 from tests.integration.waiting import wait_until
 from tests.settings import parse_client_params
 from tests.unit.records.encoding import Row, encode
@@ -25,6 +24,7 @@ from pyspark_kafka_direct.records import set_producer_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from subprocess import CompletedProcess
 
     from tests.conftest import MakeTopic
 
@@ -35,9 +35,8 @@ class Transactions:
     def __init__(self, kafka: EmbeddedKafka) -> None:
         self._servers = kafka.bootstrap_servers
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [*START, "transactions", *arguments, "-b", self._servers]
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    def run(self, *arguments: str) -> CompletedProcess[str]:
+        return run("transactions", *arguments, "-b", self._servers)
 
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
         done = self.run(*arguments, "--json")
