@@ -16,7 +16,7 @@ from tests.integration.cli.program import run
 from tests.integration.read_back import consume
 from tests.integration.topics import Admin
 
-from pyspark_kafka_direct import write_arrow
+from pyspark_kafka_direct import read_arrow, write_arrow
 from pyspark_kafka_direct.cli import dead_letter_replay
 from pyspark_kafka_direct.payloads.write_rows import HEADERS
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
@@ -237,7 +237,7 @@ def test_large_dead_letters_are_written_in_smaller_transactions(
 def test_a_replay_reads_dead_letters_once_if_they_are_small(
     letters: Letters, monkeypatch: pytest.MonkeyPatch, size: int, header_count: int, reads: int
 ) -> None:
-    read_arrow, calls = dead_letter_replay.read_arrow, []
+    calls = []
 
     def counting(*arguments: Any, **options: Any) -> Any:
         calls.append(options)

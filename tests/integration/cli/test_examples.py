@@ -14,13 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.integration.cli.audits import Auditor
-from tests.integration.cli.program import START
+from tests.integration.cli.audits import Auditor, Position
+from tests.integration.cli.program import START, run
 from tests.unit.cli.subcommands import subcommands_of
 
 from pyspark_kafka_direct import write_arrow
 from pyspark_kafka_direct.cli.main import COMMANDS
-from pyspark_kafka_direct.cli.topic_arguments import NewTopic, create_topics
 from pyspark_kafka_direct.offsets import TopicPartition as Partition
 from pyspark_kafka_direct.offsets import record_first_start
 from pyspark_kafka_direct.payloads.write_rows import HEADERS
@@ -48,9 +47,9 @@ def test_each_command_has_an_example_on_the_page() -> None:
     assert shown == COMMANDS.keys()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def flights(kafka: EmbeddedKafka, make_topic: MakeTopic) -> str:
-    """A topic of 20 flights as JSON."""
+    """A topic of 20 flights as JSON, which no example changes."""
     topic = make_topic(2)
     values = pa.table({
         "value": [b'{"carrier":"UA","flight":%d}' % number for number in range(20)],
@@ -74,25 +73,35 @@ def checkpoint(flights: str, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def copies(kafka: EmbeddedKafka, flights: str, make_topic: MakeTopic, tmp_path: Path) -> str:
-    """A topic with the source offsets of the flights, in headers and values, beside a file with them as columns."""
-    positions = [(flights, number % 2, number // 2) for number in range(20)]
-    auditor = Auditor(kafka.bootstrap_servers)
-    auditor.write(topic := make_topic(), positions)
-    names = ("topic", "partition", "offset")
-    pq.write_table(pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in positions]), tmp_path / FILE)
+@pytest.fixture(scope="module")
+def copies(kafka: EmbeddedKafka, flights: str, make_topic: MakeTopic) -> str:
+    """A topic with the source offsets of the flights, in headers and values."""
+    Auditor(kafka.bootstrap_servers).write(topic := make_topic(), _positions(flights))
     return topic
 
 
+@pytest.fixture(scope="module")
+def table(flights: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the source offsets of the flights as columns."""
+    rows = [dict(zip(("topic", "partition", "offset"), row, strict=True)) for row in _positions(flights)]
+    path = tmp_path_factory.mktemp("table") / FILE
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def _positions(flights: str) -> list[Position]:
+    return [(flights, number % 2, number // 2) for number in range(20)]
+
+
 @pytest.fixture
-def dead_letters(kafka: EmbeddedKafka, flights: str) -> None:
+def dead_letters(kafka: EmbeddedKafka, flights: str, make_topic: MakeTopic) -> tuple[str, str]:
     """A topic with the dead letter of a flight, and one for its replay."""
-    create_topics(kafka.bootstrap_servers, [NewTopic(f"{flights}-dlq", 1), NewTopic(f"{flights}-again", 2)])
+    topic, again = make_topic(), make_topic(2)
     origin = {"topic": flights, "partition": 0, "offset": 3, "exception.class.name": "org.example.MalformedError"}
     headers = [{"key": f"__connect.errors.{name}", "value": str(value).encode()} for name, value in origin.items()]
     letter = pa.table({"value": [b"UA"], "headers": pa.array([headers], HEADERS)})
-    write_arrow(f"{flights}-dlq", letter, {"bootstrap.servers": kafka.bootstrap_servers})
+    write_arrow(topic, letter, {"bootstrap.servers": kafka.bootstrap_servers})
+    return topic, again
 
 
 def _marked(example: str) -> Any:
@@ -100,15 +109,40 @@ def _marked(example: str) -> Any:
     return pytest.param(example, marks=[pytest.mark.spark_app] if "--spark" in example else [])
 
 
-@pytest.mark.usefixtures("dead_letters")
+def _one_of_each_command() -> set[str]:
+    """Return an example of each command and subcommand."""
+    examples = {
+        (words[0], words[1] if subcommands_of(words[0]) else ""): each for each in EXAMPLES if (words := each.split())
+    }
+    return {*examples.values()}
+
+
+_IN_ANOTHER_PROCESS = _one_of_each_command()
+
+
 @pytest.mark.parametrize("example", [_marked(example) for example in EXAMPLES])
-def test_example(kafka: EmbeddedKafka, flights: str, copies: str, checkpoint: Path, example: str) -> None:
+def test_example(
+    request: pytest.FixtureRequest,
+    kafka: EmbeddedKafka,
+    flights: str,
+    copies: str,
+    table: Path,
+    checkpoint: Path,
+    example: str,
+) -> None:
+    """One example of each command, and those with Spark, have another process, which imports all that they need."""
     pattern = re.escape(flights)
     text = example.replace("localhost:9092", kafka.bootstrap_servers).replace("'fli.*'", f"'{pattern}'")
-    text = re.sub(r"(flights|copies)\.checkpoint", str(checkpoint), text).replace(FILE, str(checkpoint / FILE))
+    text = re.sub(r"(flights|copies)\.checkpoint", str(checkpoint), text).replace(FILE, str(table))
+    if example.startswith("dlq"):
+        dead_letters, again = request.getfixturevalue("dead_letters")
+        text = text.replace("flights-dlq", dead_letters).replace("flights-again", again)
     arguments = shlex.split(re.sub(r"(?<!/)\bcopies\b", copies, re.sub(r"(?<!/)\bflights\b", flights, text)))
     arguments = [argument.replace("spark://master:7077", "local[2]") for argument in arguments]
-    done = subprocess.run([*START, *arguments], check=False, capture_output=True, text=True, timeout=300)
+    if example in _IN_ANOTHER_PROCESS or "--spark" in arguments:
+        done = subprocess.run([*START, *arguments], check=False, capture_output=True, text=True, timeout=300)
+    else:
+        done = run(*arguments)
     if arguments[1] == "abort":  # no transaction is open
         assert (done.returncode, "so there is nothing to abort" in done.stderr or "no such open" in done.stderr) == (
             1,
