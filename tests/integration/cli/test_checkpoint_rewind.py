@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 from tests.integration.exactly_once import PARTITIONS, Pipe
 from tests.integration.sessions import setting
@@ -304,10 +305,12 @@ def _rewound_while_it_runs(
     names, results = sorted(make_topic(2) for _ in range(2)), Counter[int]()
     stream = Stream(session, servers, folder, {"subscribe": ",".join(names), "startingOffsets": "earliest"})
     query, random = stream.start(), Random(56)
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
     for number in range(40):
         for topic in names:
             for partition in range(2):
-                produce(servers, topic, [f"{topic} {partition} {number}"], partition=partition)
+                producer.produce(topic, f"{topic} {partition} {number}", partition=partition)
+                assert producer.flush(300) == 0
         if number == 0:
             stream.wait(lambda: stream.committed >= 0, "the first commit")
         elif random.randrange(3):
