@@ -28,22 +28,30 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
-# Ends the process at the n-th call of a method of the producer, before or after it.
+# Runs the command once for each kill, one after the other, in copies of a process with all imports. A copy ends itself
+# at the n-th call of a method of the producer, before or after it. The last line has the exit codes.
 KILLED = """
-import os, signal, sys
+import json, os, signal, sys
+from pyspark_kafka_direct.cli import dead_letter_replay
 from pyspark_kafka_direct.cli.main import main
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
-when, name, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
-method, calls = getattr(TransactionalProducer, name), 0
-def killing(*arguments, **options):
-    global calls
-    calls += 1
-    if when == "before" and calls == number: os.kill(os.getpid(), signal.SIGKILL)
-    result = method(*arguments, **options)
-    if when == "after" and calls == number: os.kill(os.getpid(), signal.SIGKILL)
-    return result
-setattr(TransactionalProducer, name, killing)
-sys.exit(main(sys.argv[4:]))
+def replay(when, name, number):
+    method, calls = getattr(TransactionalProducer, name), 0
+    def killing(*arguments, **options):
+        nonlocal calls
+        calls += 1
+        if when == "before" and calls == number: os.kill(os.getpid(), signal.SIGKILL)
+        result = method(*arguments, **options)
+        if when == "after" and calls == number: os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    setattr(TransactionalProducer, name, killing)
+    sys.exit(main(sys.argv[2:]))
+codes = []
+for kill in json.loads(sys.argv[1]):
+    if (child := os.fork()) == 0:
+        replay(*kill)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(json.dumps(codes))
 """
 KILLS = [
     ("after", "init_transactions", 1),
@@ -110,12 +118,6 @@ class Letters:
         done = run("dlq", *arguments, "-b", self.servers)
         return done.returncode, done.stdout, done.stderr
 
-    def run_killed(self, when: str, name: str, number: int, *arguments: str) -> tuple[int, str]:
-        """Run the command in a process that ends itself at a call; return its exit code and messages."""
-        command = [sys.executable, "-c", KILLED, when, name, str(number), "dlq", *arguments, "-b", self.servers]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
-        return done.returncode, done.stderr
-
     def replayed(self) -> Counter[Any]:
         """Return what other clients read of the replayed records."""
         found: Counter[Any] = Counter()
@@ -133,10 +135,10 @@ def letters(kafka: EmbeddedKafka, make_topic: MakeTopic) -> Letters:
 
 def test_a_replay_that_is_killed_five_times_writes_each_dead_letter_once(letters: Letters) -> None:
     letters.write(60)
-    for when, name, number in KILLS:
-        arguments = ("replay", letters.topic, "--execute", "--transaction-size", "4")
-        code, messages = letters.run_killed(when, name, number, *arguments)
-        assert code == -signal.SIGKILL, messages
+    arguments = ["dlq", "replay", letters.topic, "--execute", "--transaction-size", "4", "-b", letters.servers]
+    command = [sys.executable, "-c", KILLED, json.dumps(KILLS), *arguments]
+    killed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+    assert json.loads(killed.stdout.splitlines()[-1]) == [-signal.SIGKILL] * len(KILLS), killed.stderr
     assert 0 < sum(letters.replayed().values()) < 60  # the transactions that were committed
     assert letters.run("replay", letters.topic, "--execute")[0] == 0
     assert letters.replayed() == letters.written
