@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -158,6 +157,8 @@ def _is_secret(name: str) -> bool:
 
 
 def _profile(name: str) -> dict[str, str]:
+    import tomllib  # slow to import
+
     path = os.environ.get(PROFILES_VARIABLE) or _DEFAULT_PROFILES
     try:
         profiles = tomllib.loads(_read(path, "--profile"))

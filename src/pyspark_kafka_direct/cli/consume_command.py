@@ -8,7 +8,6 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from pyspark_kafka_direct.cli.connection_arguments import add_connection_arguments, client_settings
-from pyspark_kafka_direct.cli.record_lines import RecordLines
 from pyspark_kafka_direct.cli.slice_arguments import fixed_start, open_slice, parse_bounds
 from pyspark_kafka_direct.errors import OptionError
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark_kafka_direct.arrow.arrow_slice import ArrowSlice
+    from pyspark_kafka_direct.cli.record_lines import RecordLines
     from pyspark_kafka_direct.cli.slice_arguments import Bounds
 
 DESCRIPTION: Final = "Print records of topics. Without an end, it waits for more until Ctrl-C."
@@ -67,6 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings.setdefault("failOnDataLoss", "false")  # the losses are printed
     if arguments.read_committed:
         settings["isolation.level"] = "read_committed"
+    from pyspark_kafka_direct.cli.record_lines import RecordLines  # imports PyArrow, which is slow
+
     lines = RecordLines(None if arguments.json else arguments.format, is_terminal=sys.stdout.isatty())
     bounds = parse_bounds(arguments.offset)
     if arguments.exit_at_end and bounds.end is None:

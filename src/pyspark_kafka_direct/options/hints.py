@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,8 +10,10 @@ if TYPE_CHECKING:
 
 def did_you_mean(word: str, candidates: Iterable[str], prefix: str = "") -> str:
     """Return ``"; did you mean 'earliest'?"`` for the closest candidate, ignoring case, or an empty string."""
+    from difflib import get_close_matches  # slow to import
+
     by_lower = {candidate.lower(): candidate for candidate in candidates}
-    close = difflib.get_close_matches(word.strip().lower(), by_lower, n=1, cutoff=0.7)
+    close = get_close_matches(word.strip().lower(), by_lower, n=1, cutoff=0.7)
     return f"; did you mean {prefix + by_lower[close[0]]!r}?" if close else ""
 
 
@@ -29,9 +30,11 @@ def is_misspelt(word: str, candidates: Iterable[str], cutoff: float = 0.9) -> bo
 
     A lower cutoff allows more edits.
     """
+    from difflib import get_close_matches
+
     lower, lower_candidates = word.lower(), [candidate.lower() for candidate in candidates]
     return any(_is_one_edit_apart(lower, candidate) for candidate in lower_candidates) or bool(
-        difflib.get_close_matches(lower, lower_candidates, n=1, cutoff=cutoff)
+        get_close_matches(lower, lower_candidates, n=1, cutoff=cutoff)
     )
 
 

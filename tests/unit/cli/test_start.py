@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pyspark_kafka_direct
+from pyspark_kafka_direct.cli.main import COMMANDS
 
 PROGRAM = """
 import json, sys
@@ -38,6 +39,20 @@ def test_the_help_imports_no_slow_module() -> None:
         "pyspark_kafka_direct.cli.main",
     }
     assert not {"typing", "dataclasses", "inspect", "json", "platform", "uuid"} & {*imported}
+
+
+def test_the_help_of_each_command_imports_no_slow_module() -> None:
+    program = """
+import contextlib, sys
+from pyspark_kafka_direct.cli.main import COMMANDS, main
+for command in COMMANDS:
+    with contextlib.suppress(SystemExit):
+        main([command, "--help"])
+print(*sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=300)
+    assert done.stdout.count("usage: kafka-direct ") == len(COMMANDS)
+    assert not {"pyarrow", "numpy", "pyspark", "tomllib", "difflib"} & {*done.stderr.split()}
 
 
 def test_each_public_name_can_be_imported() -> None:
