@@ -7,31 +7,25 @@ import signal
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.integration.cli.doctor import diagnose
 from tests.integration.waiting import suspend, wait_until
-from tests.logins import jaas_text
-from tests.proxy import Fault, Network
-from tests.shards.brokers import FEW_THREADS, new_kafka
 
 from pyspark_kafka_direct import write_arrow
 from pyspark_kafka_direct.cli.main import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.conftest import MakeTopic
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
 Topics = tuple[str, str]
-_API_VERSIONS, _METADATA = 18, 3
-_NO_HOST = "no-such-host.invalid:9092"
 
 
 @pytest.fixture
@@ -99,45 +93,6 @@ def test_unreachable_bootstrap_servers(kafka: EmbeddedKafka, capsys: pytest.Capt
     assert "check its spelling" in done.problems
     assert done.texts("bootstrap server [::1]:1")["dns"] == "::1"
     assert done.texts(f"broker 1 at {kafka.bootstrap_servers}").keys() == {"dns", "tcp", "api versions"}
-
-
-class Proxied(NamedTuple):
-    """A broker whose PLAINTEXT listener advertises a proxy, and whose other listener a host that does not resolve."""
-
-    kafka: EmbeddedKafka
-    address: str  # of the proxy
-    responds: threading.Event  # otherwise the proxy passes only what API versions and metadata need
-
-
-@pytest.fixture(scope="module")
-def proxied() -> Iterator[Proxied]:
-    responds = threading.Event()
-    responds.set()
-
-    def fault(api_key: int) -> Fault:
-        return Fault.PASS if responds.is_set() or api_key in (_API_VERSIONS, _METADATA) else Fault.LATE_REQUEST
-
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    with Network(fault) as network:
-        address = f"127.0.0.1:{network.port('127.0.0.1', port)}"
-        advertised = f"PLAINTEXT://{address},SASL_PLAINTEXT://{_NO_HOST}"
-        properties = {**FEW_THREADS, "advertised.listeners": advertised}
-        with new_kafka(port=port, security=["SASL_PLAINTEXT"], properties=properties) as kafka:
-            yield Proxied(kafka, address, responds)
-
-
-def test_an_advertised_address_that_does_not_resolve(
-    proxied: Proxied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    login = tmp_path / "alice.properties"
-    login.write_text(
-        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config={jaas_text('SCRAM-SHA-512')}\n"
-    )
-    done = diagnose(capsys, "-b", proxied.kafka.listener("SASL_PLAINTEXT"), "--command-config", str(login))
-    assert (done.code, [*done.not_ok]) == (1, [(f"broker 1 at {_NO_HOST}", "dns")])
-    assert "Broker 1 advertises this address (advertised.listeners)" in done.problems
-    assert "the driver and all executors can reach" in done.problems
 
 
 def test_groups(kafka: EmbeddedKafka, topics: Topics, capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,19 +198,6 @@ def test_servers_that_are_no_brokers(
         assert done.texts("topic a")["exists"].startswith("No such topic")
     else:
         assert done.texts("topic a")["exists"] == "No broker has returned metadata: see the findings above."
-
-
-def test_the_only_broker_hangs_after_its_metadata(proxied: Proxied, capsys: pytest.CaptureFixture[str]) -> None:
-    proxied.responds.clear()
-    try:
-        done = diagnose(capsys, "-b", proxied.address, "--timeout", "5")
-    finally:
-        proxied.responds.set()
-    assert done.code == 1
-    assert done.problems == (
-        "The broker accepts connections, but does not respond within --timeout. It has returned metadata, so it is "
-        "frozen or overloaded: check its process and its log."
-    )
 
 
 def test_a_wrong_timeout(capsys: pytest.CaptureFixture[str]) -> None:
