@@ -13,11 +13,16 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.integration.cli.program import run
-from tests.integration.read_back import consume
+from tests.integration.read_back import Consumed, consume
 from tests.integration.topics import Admin
+from tests.integration.waiting import wait_until
+from tests.settings import parse_client_params
 
 from pyspark_kafka_direct import read_arrow, write_arrow
 from pyspark_kafka_direct.cli import dead_letter_replay
+from pyspark_kafka_direct.client.cluster_client import ClusterClient
+from pyspark_kafka_direct.offsets import LATEST
+from pyspark_kafka_direct.offsets import TopicPartition as Partition
 from pyspark_kafka_direct.payloads.write_rows import HEADERS
 from pyspark_kafka_direct.producer.transactional_producer import TransactionalProducer
 from pyspark_kafka_direct.records import partition_for_key
@@ -118,11 +123,21 @@ class Letters:
         done = run("dlq", *arguments, "-b", self.servers)
         return done.returncode, done.stdout, done.stderr
 
+    def committed(self, topic: str) -> list[Consumed]:
+        """Read a topic after the control records, which the broker may write a moment after a commit returns."""
+        client = ClusterClient(parse_client_params({"bootstrap.servers": self.servers}).connection)
+        latest = {Partition(topic, number): LATEST for number in client.topics([topic])[topic].partitions}
+        wait_until(
+            lambda: client.offsets(latest, isolation_level="read_committed") == client.offsets(latest),
+            f"the end of the transactions in {topic}",
+        )
+        return consume(self.servers, topic, "read_committed")
+
     def replayed(self) -> Counter[Any]:
         """Return what other clients read of the replayed records."""
         found: Counter[Any] = Counter()
         for topic in (self.flights, self.trains):
-            for each in consume(self.servers, topic, "read_committed"):
+            for each in self.committed(topic):
                 assert list(each.headers or ()) == [*TRACE, ("kafka-direct.replays", b"1")]
                 found[topic, each.partition, each.key, each.value, each.timestamp] += 1
         return found
@@ -168,7 +183,7 @@ def test_another_topic_gets_the_records_by_their_keys(letters: Letters, make_top
     letters.write(8)
     other = make_topic(5)
     assert letters.run("replay", letters.topic, "--to", other, "--execute")[0] == 0
-    found = consume(letters.servers, other, "read_committed")
+    found = letters.committed(other)
     by_key = {each.key: each.partition for each in found if each.key is not None}
     assert (len(found), by_key) == (8, {key: partition_for_key(key, 5) for key in by_key})
     assert not letters.replayed()
@@ -208,7 +223,7 @@ def test_a_partition_without_new_dead_letters_keeps_the_start(letters: Letters) 
     letters.write_one(letters.trains.encode(), b"new", 0, TIME)
     assert letters.run("replay", letters.topic, "-o", f"@{TIME - 50_000}", "--execute")[0] == 0
     assert letters.run("replay", letters.topic, "--execute")[1] == "There are no dead letters to replay.\n"
-    assert [each.value for each in consume(letters.servers, letters.trains, "read_committed")] == [b"new"]
+    assert [each.value for each in letters.committed(letters.trains)] == [b"new"]
 
 
 def test_large_dead_letters_are_written_in_smaller_transactions(
@@ -226,9 +241,9 @@ def test_large_dead_letters_are_written_in_smaller_transactions(
     with monkeypatch.context() as patch:
         patch.setattr(TransactionalProducer, "commit", ending)
         assert letters.run("replay", letters.topic, "--execute")[0] == 9
-    assert len(consume(letters.servers, letters.trains, "read_committed")) == 38
+    assert len(letters.committed(letters.trains)) == 38
     assert letters.run("replay", letters.topic, "--execute")[0] == 0
-    assert len(consume(letters.servers, letters.trains, "read_committed")) == 40
+    assert len(letters.committed(letters.trains)) == 40
 
 
 @pytest.mark.parametrize(
@@ -252,7 +267,7 @@ def test_a_replay_reads_dead_letters_once_if_they_are_small(
     assert (code, messages.splitlines()[-1], len(calls)) == (0, "30 dead letters were written.", reads)
     code, _, messages = letters.run("replay", letters.topic, "--execute")
     assert (code, messages.splitlines()[-1], len(calls)) == (0, "10 dead letters were written.", reads + 1)
-    assert len(consume(letters.servers, letters.trains, "read_committed")) == 40
+    assert len(letters.committed(letters.trains)) == 40
 
 
 def test_a_topic_that_is_deleted_during_the_replay(letters: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +282,7 @@ def test_a_topic_that_is_deleted_during_the_replay(letters: Letters, monkeypatch
     code, _, messages = letters.run("replay", letters.topic, "--execute")
     assert code == 3, messages
     assert f"{letters.trains} was deleted during the replay" in messages
-    assert not consume(letters.servers, letters.flights, "read_committed")
+    assert not letters.committed(letters.flights)
 
 
 def test_times_after_the_year_9999_are_shown(letters: Letters, make_topic: MakeTopic) -> None:
