@@ -324,5 +324,6 @@ def test_dead_letters_of_a_query_are_read_after_the_replay(
     to_kafka = rows.write.format("kafka-direct").option("kafka.bootstrap.servers", letters.servers)
     to_kafka.mode("append").save()
     assert letters.run("replay", letters.topic, "--execute")[0] == 0
+    assert len(letters.committed(letters.trains)) == 3
     mended = spark.read.format("kafka-direct").options(**options | {"valueSchema": "delay string"}).load()
     assert [row.value.delay for row in mended.orderBy("offset").collect()] == ["1.5", "late", "late"]
