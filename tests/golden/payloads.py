@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
     from pyspark_kafka_direct.payloads.encoded_values import PayloadEncoder
+    from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchema, ProtoMessage
 
 _JSON: Final = {"plain": JSON_FIELDS, "types": json_types.FIELDS, "variant": None, "sized": SIZED_FIELDS}
 _PROTOBUF: Final = {
@@ -71,7 +73,7 @@ def json_values(source: random.Random) -> Iterator[dict[str, Any]]:
 def json_answer(case: dict[str, Any]) -> Any:
     fields = _JSON[case["fields"]]
     corrupt = next((name for name in ("corrupt", "_bad") if fields is not None and name in fields.names), "")
-    decoder = JsonDecoder(fields, corrupt, case["zone"], **case["limit"])
+    decoder = _json_decoder(case["fields"], corrupt, case["zone"], *case["limit"].values())
     answer, values = _batches(decoder.decode, case["values"])
     if case["fields"] in ("plain", "types"):
         answer.append([optional_text(text) for batch in values for text in encode_json(batch).to_pylist()])
@@ -146,18 +148,38 @@ def protobuf_messages(source: random.Random) -> Iterator[dict[str, Any]]:
 
 
 def protobuf_answer(case: dict[str, Any]) -> Any:
-    schema = parse_protobuf_schema(_PROTOBUF[case["schema"]][0])
-    message = schema.message(None)
-    fields = protobuf_data.arrow_fields(schema, message)
-    decode_program = make_program(schema, message, fields, emits_defaults=case["defaults"])
-    decoder = ProtobufDecoder(pa.schema(fields), decode_program, **case["limit"])
+    decoder = _protobuf_decoder(case["schema"], case["defaults"], *case["limit"].values())
     answer, values = _batches(decoder.decode, case["values"])
     values = [encodable(batch, "Protobuf") for batch in values]
     try:
-        program = protobuf_encoder.compile_encoder(schema, message, values[0].type, "value")
+        program = _protobuf_encoding(case["schema"], values[0].type)
     except ProtobufSchemaError as error:
         return [*answer, str(error)]
     return [*answer, _encoded(ProtobufEncoder, program.numbers, program.constants, values)]
+
+
+@functools.cache  # many cases have the same decoder, and a new one takes longer than decoding a case
+def _json_decoder(fields: str, corrupt: str, zone: str, *max_bytes: int) -> JsonDecoder:
+    return JsonDecoder(_JSON[fields], corrupt, zone, *max_bytes)
+
+
+@functools.cache
+def _protobuf_decoder(name: str, emits_defaults: bool, *max_bytes: int) -> ProtobufDecoder:
+    schema, message = _protobuf_schema(name)
+    fields = protobuf_data.arrow_fields(schema, message)
+    program = make_program(schema, message, fields, emits_defaults=emits_defaults)
+    return ProtobufDecoder(pa.schema(fields), program, *max_bytes)
+
+
+@functools.cache
+def _protobuf_encoding(name: str, data_type: pa.DataType) -> protobuf_encoder.EncoderProgram:
+    return protobuf_encoder.compile_encoder(*_protobuf_schema(name), data_type, "value")
+
+
+@functools.cache
+def _protobuf_schema(name: str) -> tuple[ProtobufSchema, ProtoMessage]:
+    schema = parse_protobuf_schema(_PROTOBUF[name][0])
+    return schema, schema.message(None)
 
 
 def _limit(source: random.Random) -> dict[str, int]:

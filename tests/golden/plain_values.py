@@ -25,7 +25,7 @@ def optional_bytes(data: str | None) -> bytes | None:
 
 def plain(array: pa.Array) -> list[Any]:
     """Return values: dates and times as integers, floats and decimals as strings, and maps as lists of pairs."""
-    data_type, nulls = array.type, array.is_null().to_pylist()
+    data_type = array.type
     values: list[Any]
     if pa.types.is_struct(data_type):
         columns = [plain(array.field(index)) for index in range(data_type.num_fields)]
@@ -45,7 +45,9 @@ def plain(array: pa.Array) -> list[Any]:
         values = [str(value) for value in array.to_pylist()]
     else:
         values = array.to_pylist()
-    return [None if is_null else value for is_null, value in zip(nulls, values, strict=True)]
+    if array.null_count == 0:
+        return values
+    return [None if is_null else value for is_null, value in zip(array.is_null().to_pylist(), values, strict=True)]
 
 
 def decoded(found: DecodedValues) -> list[Any]:

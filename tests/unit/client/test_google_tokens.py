@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import logging
 import os
@@ -60,11 +61,17 @@ def google(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServ
         yield service
 
 
-def use_service_account(url: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+@functools.cache  # a new key takes a tenth of a second
+def private_key() -> str:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    encoded = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    account = {"type": "service_account", "client_email": ACCOUNT, "private_key": key.decode(), "token_uri": url}
+    return encoded.decode()
+
+
+def use_service_account(url: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    account = {"type": "service_account", "client_email": ACCOUNT, "private_key": private_key(), "token_uri": url}
     use_credentials({**account, "private_key_id": "1", "project_id": "my-project"}, monkeypatch, folder)
 
 
