@@ -15,11 +15,13 @@ import pytest
 from pyspark_kafka_direct.daemon import clear_zip_importers
 
 PLAN_AND_READ = """
-import pickle, sys
+import os, pickle, sys
 from pyspark import cloudpickle
 from pyspark_kafka_direct.daemon import preload_modules
 
 preload_modules()
+threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else None
+print(threads, os.environ.get("JE_ARROW_MALLOC_CONF"))
 before = set(sys.modules)
 
 from pyspark_kafka_direct import OffsetRange
@@ -66,9 +68,15 @@ def python(code: str, *, check: bool = True, **environment: str) -> subprocess.C
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=check, env=variables)
 
 
-def test_a_worker_that_plans_and_reads_imports_no_further_module() -> None:
-    run = python(PLAN_AND_READ)
-    assert run.stdout.splitlines() == ["planned", "read", "[]"], run.stderr
+@pytest.fixture(scope="module")
+def planned_and_read() -> list[str]:
+    """The lines of a process that preloads, plans and reads."""
+    run = python(PLAN_AND_READ, OPENBLAS_NUM_THREADS="1")
+    return run.stdout.splitlines() or [run.stderr]
+
+
+def test_a_worker_that_plans_and_reads_imports_no_further_module(planned_and_read: list[str]) -> None:
+    assert planned_and_read[1:] == ["planned", "read", "[]"]
 
 
 def test_a_failing_import_fails_where_it_is_needed() -> None:
@@ -98,14 +106,9 @@ def test_workers_do_not_read_archives_again(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted as Linux does")
-def test_there_is_no_thread_that_a_fork_would_lose() -> None:
+def test_there_is_no_thread_that_a_fork_would_lose(planned_and_read: list[str]) -> None:
     """Except for those of OpenBLAS, which stops them itself."""
-    code = (
-        "import os\nfrom pyspark_kafka_direct.daemon import preload_modules\n"
-        "preload_modules()\nprint(len(os.listdir('/proc/self/task')), os.environ.get('JE_ARROW_MALLOC_CONF'))"
-    )
-    run = python(code, OPENBLAS_NUM_THREADS="1")
-    assert run.stdout == "1 None\n"
+    assert planned_and_read[0] == "1 None"
 
 
 def test_each_worker_has_its_own_random_numbers() -> None:

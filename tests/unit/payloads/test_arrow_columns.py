@@ -20,6 +20,8 @@ from pyspark_kafka_direct.payloads.record_columns import checked_columns
 from pyspark_kafka_direct.payloads.type_names import type_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tests.fake_registry import FakeRegistry
 
 AVRO = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}, {"name": "s", "type": "string"}]}'
@@ -27,7 +29,7 @@ PROTOBUF = 'syntax = "proto3"; message R { int64 n = 1; string s = 2; }'
 JSON_SCHEMA = '{"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}}'
 ROW = pa.struct({"n": pa.int64(), "s": pa.string()})
 
-# Finds the columns, and decodes values that are no text.
+# For the options of each line, finds the columns, and decodes values that are no text.
 WITHOUT_PYSPARK = """
 import json, sys
 sys.modules["pyspark"] = sys.modules["py4j"] = None
@@ -36,14 +38,34 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.options.payload_parser import parse_payload_arguments
 from pyspark_kafka_direct.payloads.arrow_columns import decoded_columns
 from pyspark_kafka_direct.payloads.reader_schemas import with_reader_schemas
-options = json.loads(sys.argv[1])
-found = decoded_columns(["value", "_error"], with_reader_schemas(parse_payload_arguments(options, topic="t")))
-decoder = found.decoder()
 rows = pa.RecordBatch.from_pylist([{"value": b"\\xff"}], pa.schema({"value": pa.binary()}))
-columns = [rows.column("value") if name == "value" else pa.array([7]) for name in decoder.record_columns]
-batches = decoder.decode([pa.RecordBatch.from_arrays(columns, decoder.record_columns)], TopicPartition("t", 0))
-print(json.dumps([str(found.schema.field("value").type), found.time_zone, [batch.to_pylist() for batch in batches]]))
+for line in sys.stdin:
+    settings = with_reader_schemas(parse_payload_arguments(json.loads(line), topic="t"))
+    found = decoded_columns(["value", "_error"], settings)
+    decoder = found.decoder()
+    columns = [rows.column("value") if name == "value" else pa.array([7]) for name in decoder.record_columns]
+    batches = decoder.decode([pa.RecordBatch.from_arrays(columns, decoder.record_columns)], TopicPartition("t", 0))
+    decoded = [batch.to_pylist() for batch in batches]
+    print(json.dumps([str(found.schema.field("value").type), found.time_zone, decoded]), flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def without_pyspark() -> Iterator[Callable[[dict[str, str]], Any]]:
+    """One process without PySpark, because each one imports Arrow and the package."""
+    command = [sys.executable, "-c", WITHOUT_PYSPARK]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        stdin, stdout = process.stdin, process.stdout
+        assert stdin is not None
+        assert stdout is not None
+
+        def run(options: dict[str, str]) -> Any:
+            print(json.dumps(options), file=stdin, flush=True)
+            return json.loads(stdout.readline())
+
+        yield run
+        stdin.close()
+        assert process.wait(300) == 0
 
 
 @pytest.mark.parametrize("typed", ["key", "value"])
@@ -84,19 +106,14 @@ def test_names_of_columns_are_checked() -> None:
             checked_columns(names, "columns")
 
 
-def run_without_pyspark(options: dict[str, str]) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_PYSPARK, json.dumps(options)], capture_output=True, check=True, timeout=300
-    )
-    return json.loads(done.stdout)
-
-
 @pytest.mark.parametrize(
     ("payload_format", "schema"), [("json", "n bigint, s string"), ("avro", AVRO), ("protobuf", PROTOBUF)]
 )
-def test_values_are_decoded_by_a_schema_that_is_given(payload_format: str, schema: str) -> None:
+def test_values_are_decoded_by_a_schema_that_is_given(
+    without_pyspark: Callable[[dict[str, str]], Any], payload_format: str, schema: str
+) -> None:
     options = {"valueFormat": payload_format, "valueSchema": schema, "mode": "PERMISSIVE"}
-    data_type, time_zone, [[row]] = run_without_pyspark(options)
+    data_type, time_zone, [[row]] = without_pyspark(options)
     assert (data_type, time_zone) == (str(ROW), "UTC")
     assert row["value"] is None or row["value"] == {"n": None, "s": None}
     assert row["_error"]["side"] == "value"
@@ -104,11 +121,11 @@ def test_values_are_decoded_by_a_schema_that_is_given(payload_format: str, schem
 
 @pytest.mark.parametrize(("payload_format", "schema"), [("json", JSON_SCHEMA), ("avro", AVRO), ("protobuf", PROTOBUF)])
 def test_values_are_decoded_by_the_schema_of_a_registry(
-    registry: FakeRegistry, payload_format: str, schema: str
+    without_pyspark: Callable[[dict[str, str]], Any], registry: FakeRegistry, payload_format: str, schema: str
 ) -> None:
     registry.add("t-value", schema, schemaType=payload_format.upper())
     options = {"valueFormat": payload_format, "schema.registry.url": registry.url, "mode": "PERMISSIVE"}
-    data_type, _, [[row]] = run_without_pyspark(options)
+    data_type, _, [[row]] = without_pyspark(options)
     assert data_type == str(ROW)
     assert row["_error"]["side"] == "value"
     payloads = with_reader_schemas(parse_payload_arguments({**options, "valueSubject": "t-value"}))
