@@ -130,7 +130,7 @@ test = "tests/unit/options/test_hints.py::test_lists_are_short"
 print(outcome(file, source, {test: 0.1}))
 print(outcome(file, source.replace("if len(strings) > limit", "if len(strings) >= limit"), {test: 0.1}))
 trial._SECONDS = 0.5  # the next change never ends
-print(outcome(file, source.replace("strings = [", "any(iter(int, 1)); strings = ["), {test: 0.1}))
+print(outcome(file, source.replace("strings = [", "any(iter(int, 1)); strings = ["), {test: 0.01}))
 trial._SECONDS = 5.0
 print(outcome(file, source.replace("strings = [", "__import__('time').sleep(2.5); strings = ["), {test: 0.01}))
 

@@ -166,7 +166,8 @@ class ClusterToken:
     def run_once(self) -> float:
         """Create and renew tokens if that is due; return the seconds until the next step."""
         now = self._system.wall_time()
-        self._tokens = {token: lifetime for token, lifetime in self._tokens.items() if now < lifetime.expires_at}
+        if any(now >= lifetime.expires_at for lifetime in self._tokens.values()):
+            self._tokens = {token: lifetime for token, lifetime in self._tokens.items() if now < lifetime.expires_at}
         if now >= self._next_step_at():
             client = self._connect(self._config)
             try:
@@ -185,9 +186,9 @@ class ClusterToken:
         return next(reversed(self._tokens), None)
 
     def _next_step_at(self) -> float:
-        newest = self._newest
-        steps = [lifetime.renew_at for lifetime in self._tokens.values()]
-        steps.append(0.0 if newest is None else self._tokens[newest].replace_at)
+        lifetimes = list(self._tokens.values())  # without a lookup by token, whose hash takes longer than all the rest
+        steps = [lifetime.renew_at for lifetime in lifetimes]
+        steps.append(lifetimes[-1].replace_at if lifetimes else 0.0)
         is_retry_soon = self._retry_at <= self._system.wall_time() + _MAX_RETRY_SECONDS  # else the clock was set back
         return max(min(steps), self._retry_at if is_retry_soon else 0.0)
 
