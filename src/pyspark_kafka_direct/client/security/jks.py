@@ -220,16 +220,16 @@ def _unprotect(protected_key: memoryview, password: str) -> bytes | None:
     encrypted, check = encrypted_and_check[:-_DIGEST_SIZE], encrypted_and_check[-_DIGEST_SIZE:]
     stream = bytearray()
     block = bytes(salt)
+    of_password = _sha1(password)
     while len(stream) < len(encrypted):
-        sha1 = _sha1(password)
+        sha1 = of_password.copy()
         sha1.update(block)
         block = sha1.digest()
         stream += block
     del stream[len(encrypted) :]
     key = (int.from_bytes(encrypted, "big") ^ int.from_bytes(stream, "big")).to_bytes(len(encrypted), "big")
-    sha1 = _sha1(password)
-    sha1.update(key)
-    return key if hmac.compare_digest(sha1.digest(), check) else None
+    of_password.update(key)
+    return key if hmac.compare_digest(of_password.digest(), check) else None
 
 
 def _sha1(password: str) -> hashlib._Hash:
