@@ -54,6 +54,10 @@ print(type(writer.writer(schema, False)).__name__)
 stream = writer.streamWriter(schema, False)
 takes_arrow = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceArrowWriter)
 print(type(stream).__name__, isinstance(stream, takes_arrow), isinstance(stream, datasource.DataSourceStreamWriter))
+import pyspark_kafka_direct.direct, pyspark_kafka_direct.continuous, pyspark_kafka_direct.log
+import pyspark_kafka_direct.monitor.enable_monitor, pyspark_kafka_direct.daemon
+import pyspark_kafka_direct.datasource.foreach_batch
+print("all imported")
 """
 
 
@@ -62,7 +66,7 @@ print(type(stream).__name__, isinstance(stream, takes_arrow), isinstance(stream,
     ("version", "stream_reader"),
     [("4.0", "LegacyKafkaMicroBatchStream"), ("4.1", "LegacyKafkaMicroBatchStream"), ("4.2", "KafkaMicroBatchStream")],
 )
-def test_readers_and_writers_of_each_version(version: str, stream_reader: str) -> None:
+def test_readers_writers_and_imports_of_each_version(version: str, stream_reader: str) -> None:
     """Spark 4.0 passes Arrow batches to every ``DataSourceArrowWriter``, so stream writers have to be one there."""
     lines = run_with_version(version, READERS_AND_WRITERS).splitlines()
     assert [line for line in lines if not line.startswith("WARNING:")] == [
@@ -70,6 +74,7 @@ def test_readers_and_writers_of_each_version(version: str, stream_reader: str) -
         stream_reader,
         "KafkaBatchWriter",
         "KafkaStreamWriter True True",
+        "all imported",
     ]
 
 
@@ -77,14 +82,6 @@ def test_readers_and_writers_of_each_version(version: str, stream_reader: str) -
 @pytest.mark.parametrize(("version", "warns"), [("4.0", True), ("4.1", False)])
 def test_filter_pushdown_without_support_is_a_warning(version: str, warns: bool) -> None:
     assert ("pushDownFilters has no effect" in run_with_version(version, READERS_AND_WRITERS)) is warns
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version", ["4.0", "4.1"])
-def test_every_api_can_be_imported(version: str) -> None:
-    modules = ("direct", "continuous", "log", "monitor.enable_monitor", "daemon", "datasource.foreach_batch")
-    program = "".join(f"import pyspark_kafka_direct.{module}\n" for module in modules)
-    assert run_with_version(version, program) == ""
 
 
 @pytest.fixture

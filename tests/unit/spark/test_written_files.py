@@ -61,13 +61,14 @@ def test_old_files_are_deleted(tmp_path: Path) -> None:
 
 def test_files_are_limited_if_only_some_batches_write(tmp_path: Path) -> None:
     """``foreachBatch`` often writes only batches with rows."""
-    batches = [number for number in range(2000) if number % 7 in (0, 3) or number == 1999]
+    batches = [number for number in range(702) if number % 7 in (0, 3) or number == 701]
     for number in batches:
         save_write_report(report("q", number, number, 1), "q", tmp_path)
         assert load_write_report(tmp_path, "q") == load_write_report(tmp_path, "q", number)
     assert len(list(tmp_path.iterdir())) <= 64
-    assert load_write_report(tmp_path, "q", 1999) == report("q", 1999, 1999, 1)
-    assert load_write_report(tmp_path, "q", 1999 - 64) is None
+    assert load_write_report(tmp_path, "q", 701) == report("q", 701, 701, 1)
+    assert 701 - 64 in batches
+    assert load_write_report(tmp_path, "q", 701 - 64) is None
 
 
 def test_reports_of_job_groups_are_limited(tmp_path: Path) -> None:
