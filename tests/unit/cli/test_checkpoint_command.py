@@ -145,19 +145,30 @@ def test_a_file_system_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]
     assert error.count("\n") == 1
 
 
+WITHOUT_PYSPARK = """
+import json, sys
+sys.modules["pyspark"] = None
+from pyspark_kafka_direct.cli.main import main
+for arguments in json.loads(sys.argv[1]):
+    print(f"\\nexit code {main(['checkpoint', *arguments])}\\n--", flush=True)
+"""
+
+
 def test_checkpoints_need_no_pyspark(tmp_path: Path) -> None:
     write(tmp_path, 0, '{"a":{"0":1}}')
-    program = (
-        "import sys; sys.modules['pyspark'] = None; from pyspark_kafka_direct.cli.main import main; sys.exit(main())"
-    )
     rewind = ["rewind", str(tmp_path), "--to-offsets", '{"a":{"0":0}}']
     preflight = ["preflight", str(tmp_path), "-b", "localhost:1", "--topic", "a", "-X", "default.api.timeout.ms=10"]
-    for arguments, code, shown in (
+    expected = (
         (["show", str(tmp_path)], 0, "a-0"),
         (["diff", str(tmp_path), str(tmp_path)], 0, "The offsets are the same."),
         (rewind, 1, "Start it with a new checkpoint"),
         (preflight, 3, "localhost:1"),
-    ):
-        command = [sys.executable, "-c", program, "checkpoint", *arguments]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
-        assert (done.returncode, shown in done.stdout + done.stderr) == (code, True), done
+    )
+    command = [sys.executable, "-c", WITHOUT_PYSPARK, json.dumps([arguments for arguments, *_ in expected])]
+    done = subprocess.run(
+        command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
+    )
+    *outputs, rest = done.stdout.split("\n--\n")
+    assert (done.returncode, rest) == (0, ""), done
+    for (_, code, shown), output in zip(expected, outputs, strict=True):
+        assert (output.endswith(f"\nexit code {code}"), shown in output) == (True, True), output
