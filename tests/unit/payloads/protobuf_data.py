@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -182,11 +183,12 @@ def decode(
     *,
     emits_defaults: bool = False,
 ) -> DecodedValues:
-    schema = parse_protobuf_schema(text)
-    message = schema.message(None)
-    fields = arrow_fields(schema, message) if fields is None else fields
-    program = make_program(schema, message, fields, emits_defaults=emits_defaults)
-    decoder = ProtobufDecoder(pa.schema(fields), program)
+    if fields is None:
+        decoder = _decoder(text, emits_defaults)
+    else:
+        schema = parse_protobuf_schema(text)
+        program = make_program(schema, schema.message(None), fields, emits_defaults=emits_defaults)
+        decoder = ProtobufDecoder(pa.schema(fields), program)
     decoded = decoder.decode(pa.array(values, pa.binary()), None if starts is None else pa.array(starts, pa.int32()))
     decoded.values.validate(full=True)
     return decoded
@@ -194,10 +196,7 @@ def decode(
 
 def decode_in_batches(text: str, values: list[bytes], max_bytes: int) -> list[DecodedValues]:
     """Decode messages in several batches, as callers do."""
-    schema = parse_protobuf_schema(text)
-    message = schema.message(None)
-    fields = arrow_fields(schema, message)
-    decoder = ProtobufDecoder(pa.schema(fields), make_program(schema, message, fields), max_bytes)
+    decoder = _decoder(text, False, max_bytes)
     rest = pa.array(values, pa.binary())
     batches = []
     while len(rest):
@@ -206,6 +205,15 @@ def decode_in_batches(text: str, values: list[bytes], max_bytes: int) -> list[De
         batches.append(batch)
         rest = rest.slice(len(batch.values))
     return batches
+
+
+@functools.lru_cache(maxsize=16)  # as for the batches of a task, and a new one takes longer than a few messages
+def _decoder(text: str, emits_defaults: bool, *max_bytes: int) -> ProtobufDecoder:
+    schema = parse_protobuf_schema(text)
+    message = schema.message(None)
+    fields = arrow_fields(schema, message)
+    program = make_program(schema, message, fields, emits_defaults=emits_defaults)
+    return ProtobufDecoder(pa.schema(fields), program, *max_bytes)
 
 
 def malformed(decoded: DecodedValues) -> list[tuple[str, int] | None]:

@@ -57,16 +57,19 @@ def test_batches_do_not_share_memory() -> None:
     """The decoder reuses buffers of earlier batches, but not while something refers to them."""
     decoder = JsonDecoder(None)
     numbers = random.Random(5)
-    retained: list[tuple[pa.Array, list[str]]] = []
+    retained: list[tuple[pa.Array, list[object]]] = []
     for _ in range(200):
         expected = ["s" * numbers.randrange(30) for _ in range(50)]
         values = [json.dumps({f"key{len(text) % 3}": text}).encode() for text in expected]
-        retained.append((decoder.decode(pa.array(values, pa.binary())).values, expected))
+        decoded = decoder.decode(pa.array(values, pa.binary())).values
+        rows = decoded.to_pylist()
+        objects: list[object] = [VariantUtils.to_python(**row) for row in rows]
+        assert objects == [{f"key{len(text) % 3}": text} for text in expected]
+        retained.append((decoded, rows))
         if numbers.random() < 0.7:
             del retained[numbers.randrange(len(retained))]
-        for kept, content in retained[-8:]:
-            objects: list[object] = [VariantUtils.to_python(**row) for row in kept.to_pylist()]
-            assert objects == [{f"key{len(text) % 3}": text} for text in content]
+        for kept, rows_before in retained[-8:]:
+            assert kept.to_pylist() == rows_before
 
 
 @pytest.mark.parametrize("levels", [1000, 1001, 100_000])
