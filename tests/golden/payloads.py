@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Sequence
 
+    from pyspark_kafka_direct.payloads.column_encoder import EncoderProgram
     from pyspark_kafka_direct.payloads.decoded_values import DecodedValues
     from pyspark_kafka_direct.payloads.encoded_values import PayloadEncoder
     from pyspark_kafka_direct.payloads.protobuf.proto_types import ProtobufSchema, ProtoMessage
@@ -172,7 +173,7 @@ def _protobuf_decoder(name: str, emits_defaults: bool, *max_bytes: int) -> Proto
 
 
 @functools.cache
-def _protobuf_encoding(name: str, data_type: pa.DataType) -> protobuf_encoder.EncoderProgram:
+def _protobuf_encoding(name: str, data_type: pa.DataType) -> EncoderProgram:
     return protobuf_encoder.compile_encoder(*_protobuf_schema(name), data_type, "value")
 
 

@@ -116,6 +116,7 @@ def test_the_sample_is_the_same_again() -> None:
     assert all(file.is_file() for target in TARGETS.values() for file in [*target.files(), *target.test_files()])
 
 
+# The test calls the function five times, so a call that sleeps for 0.6 s makes it slow.
 TRIAL = """
 import ast
 
@@ -132,14 +133,14 @@ print(outcome(file, source.replace("if len(strings) > limit", "if len(strings) >
 trial._SECONDS = 0.5  # the next change never ends
 print(outcome(file, source.replace("strings = [", "any(iter(int, 1)); strings = ["), {test: 0.01}))
 trial._SECONDS = 5.0
-print(outcome(file, source.replace("strings = [", "__import__('time').sleep(2.5); strings = ["), {test: 0.01}))
+print(outcome(file, source.replace("strings = [", "__import__('time').sleep(0.6); strings = ["), {test: 0.01}))
 
 loaded = Loaded(["tests/unit/options/test_hints.py"])
 for before, after in [
     ("if len(strings) > limit", "if len(strings) >= limit"),
     ("if len(strings) > limit", "if limit < len(strings)"),
     ("import difflib", "import difflib, gc"),
-    ("strings = [", "__import__('time').sleep(2.5); strings = ["),
+    ("strings = [", "__import__('time').sleep(0.6); strings = ["),
 ]:
     print(loaded.outcome(file, ast.parse(source.replace(before, after)), {test: 0.001}))
 """

@@ -100,7 +100,8 @@ def test_random_properties_are_those_of_java(tmp_path: Path) -> None:
     for index, text in enumerate(texts):
         (tmp_path / f"{index}.properties").write_text(text, newline="")
     # One simple compiler and collector halve the CPU time of a JVM that ends at once.
-    command = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", tmp_path / "Load.java", tmp_path, str(len(texts))]
+    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    command = ["java", *options, str(tmp_path / "Load.java"), str(tmp_path), str(len(texts))]
     java = subprocess.run(command, check=True, capture_output=True, text=True)
     for text, line in zip(texts, java.stdout.splitlines(), strict=True):
         values = [bytes.fromhex(each[1:]).decode() for each in line.split(",") if each]
