@@ -140,6 +140,9 @@ SOURCE_APIS = ("batch", "stream")
 PARAMS_APIS = ("direct", "rdd")
 
 
+_PLAIN_CLASSES = frozenset({str, int, float, bool, type(None)})  # of most fields
+
+
 class _WarningCollector(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -151,13 +154,22 @@ class _WarningCollector(logging.Handler):
 
 def _field_values(path: str, value: Any) -> FieldValues:
     """The fields of a value of a class of this package, and of such values in its fields."""
+    values: FieldValues = {}
+    _add_field_values(values, path, value)
+    return values
+
+
+def _add_field_values(values: FieldValues, path: str, value: Any) -> None:
+    if value.__class__ in _PLAIN_CLASSES:
+        values[path] = value
+        return
     names = _field_names(value.__class__)
     if names is None:
-        return {path: _without_classes(value)}
-    values: FieldValues = {}
+        values[path] = _without_classes(value)
+        return
+    prefix = f"{path}." if path else ""
     for name in names:
-        values.update(_field_values(f"{path}.{name}" if path else name, getattr(value, name)))
-    return values
+        _add_field_values(values, prefix + name, getattr(value, name))
 
 
 def _without_classes(value: Any) -> Any:

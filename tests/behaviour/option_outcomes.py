@@ -91,18 +91,26 @@ def _outcome(case: Case, api: str, spelling: str) -> str:
     outcome = parse_at(api, given)
     parts = [outcome.error or _changes(outcome, _without_option(api, case.context, case.option))]
     parts += [f"warns: {warning}" for warning in outcome.warnings]
-    message = _name_pattern(case.option, spelling).sub("{name}", " | ".join(parts))
+    message = " | ".join(parts)
+    if any(name in message.lower() for name in _names(case.option, spelling)):
+        message = _name_pattern(case.option, spelling).sub("{name}", message)
     for value in case.option_values:
         message = message.replace(repr(value), "{value}")
     return message
 
 
 @functools.cache
+def _names(option: str, spelling: str) -> frozenset[str]:
+    """The spellings of an option in messages, in lower case."""
+    names = {option.lower(), *(spelled_name(option, one).strip().lower() for one in spelling.split("+"))}
+    return frozenset(names | {name.removeprefix("kafka.") for name in names})
+
+
+@functools.cache
 def _name_pattern(option: str, spelling: str) -> re.Pattern[str]:
     """Matches the spellings of an option in messages, the longest first."""
-    names = {option, *(spelled_name(option, one).strip() for one in spelling.split("+"))}
-    names |= {name[6:] for name in names if name.lower().startswith("kafka.")}
-    alternatives = "|".join(re.escape(name) for name in sorted(names, key=lambda name: (-len(name), name)))
+    names = sorted(_names(option, spelling), key=lambda name: (-len(name), name))
+    alternatives = "|".join(map(re.escape, names))
     return re.compile(rf"(?<!\w)({alternatives})(?!\w|\.\w)", re.IGNORECASE)
 
 
