@@ -66,7 +66,7 @@ print("all imported")
     ("version", "stream_reader"),
     [("4.0", "LegacyKafkaMicroBatchStream"), ("4.1", "LegacyKafkaMicroBatchStream"), ("4.2", "KafkaMicroBatchStream")],
 )
-def test_readers_writers_and_imports_of_each_version(version: str, stream_reader: str) -> None:
+def test_readers_and_writers_of_each_version(version: str, stream_reader: str) -> None:
     """Spark 4.0 passes Arrow batches to every ``DataSourceArrowWriter``, so stream writers have to be one there."""
     lines = run_with_version(version, READERS_AND_WRITERS).splitlines()
     assert [line for line in lines if not line.startswith("WARNING:")] == [
