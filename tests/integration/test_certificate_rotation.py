@@ -147,7 +147,7 @@ class Load:
 
     def run(self) -> None:
         try:
-            while not self.stopped.wait(0.05):
+            while not self.stopped.wait(0.1):
                 self.log.send_with_receipt(b"%d" % self.sent, b"%d" % self.sent).result(SECONDS)
                 self.sent += 1
         except BaseException as error:
@@ -182,7 +182,9 @@ def test_a_rotation_under_load_loses_and_repeats_nothing(
         source = spark.readStream.format("kafka-direct").options(**options).option("subscribe", INPUT)
         copy = source.option("startingOffsets", "earliest").load().select("key", "value").writeStream
         copy = copy.format("kafka-direct").options(**options).option("topic", COPY)
-        stream = copy.option("checkpointLocation", str(tmp_path / "stream")).start()
+        # Records arrive all the time, so without an interval there would be ten batches a second.
+        copy = copy.option("checkpointLocation", str(tmp_path / "stream")).trigger(processingTime="1 second")
+        stream = copy.start()
         query = (
             continuous_query(spark)
             .read(options, subscribe=COPY, startingOffsets="earliest")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
 TOKENS_OF_A_TEST = 3  # a new one is created each half minute
+INTERVAL = 4  # seconds between batches: several while a token is valid
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ class Writer:
         while last_began is None or time.monotonic() < last_began + PERIOD / 2:
             self.write()
             step()
-            time.sleep(0.3)
+            time.sleep(1)
             if last_began is None and len(self.secrets) >= TOKENS_OF_A_TEST:
                 last_began = time.monotonic()
 
@@ -98,7 +99,7 @@ def test_streams_and_sinks_on_executors(
     enable(spark)
     servers = kafka.listener("SASL_PLAINTEXT")
     read = Stream(spark, servers, tmp_path / "read", {"subscribe": source, "startingOffsets": "earliest"})
-    read.start(processingTime="2 seconds")
+    read.start(processingTime=f"{INTERVAL} seconds")
     exactly_once = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "copy"}
     queries = [read.query, _copy(read, copies, tmp_path / "copies"), _copy(read, once, tmp_path / "once", exactly_once)]
     writer = Writer(kafka, [source], written=1)
@@ -109,7 +110,7 @@ def test_streams_and_sinks_on_executors(
         for query in queries:
             assert query is not None
             assert query.exception() is None
-        if writer.written % 20 == 0:
+        if writer.written % 6 == 0:
             counts.append((writer.written, batch.load().count()))
 
     writer.write_over_tokens(count)
@@ -162,14 +163,14 @@ def test_direct_streams_and_continuous_queries_of_two_clusters(
         .start(checkpointLocation=str(tmp_path / "continuous"), discoveryInterval=0.5, taskStartTimeout=600)
     )
     writer = Writer(kafka, [direct, continuous])
-    with streaming(sc, 2.0, str(tmp_path / "direct")) as ssc:
+    with streaming(sc, INTERVAL, str(tmp_path / "direct")) as ssc:
         stream = direct_stream(ssc, plain, direct, "direct-group")
         stream.foreachRDD(_collect)
         ssc.start()
 
         def read_ranges() -> None:
             assert query.exception() is None
-            if writer.written % 20 == 0:
+            if writer.written % 6 == 0:
                 ranges = [OffsetRange.create(direct, 0, 0, 1)]
                 params = {"bootstrap.servers": encrypted, "ssl.truststore.location": str(kafka.certificates.ca)}
                 assert KafkaUtils.createRDD(sc, params, ranges).count() == 1
@@ -230,7 +231,7 @@ def _count(spark: SparkSession, options: dict[str, str]) -> int:
 def _copy(read: Stream, target: str, checkpoint: Path, options: dict[str, str] | None = None) -> Any:
     writer = read.load().select("value").writeStream.format("kafka-direct").options(**(options or {}))
     writer = writer.option("kafka.bootstrap.servers", read.servers).option("topic", target)
-    return writer.option("checkpointLocation", str(checkpoint)).trigger(processingTime="2 seconds").start()
+    return writer.option("checkpointLocation", str(checkpoint)).trigger(processingTime=f"{INTERVAL} seconds").start()
 
 
 def _values(kafka: EmbeddedKafka, topic: str) -> list[str]:
