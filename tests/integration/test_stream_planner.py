@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import socket
 import threading
 import time
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.datasource import InputPartition
 from tests.integration.stream_queries import produce
+from tests.integration.topics import Admin
 
 from pyspark_kafka_direct.datasource.source_provider import KafkaSourceProvider
-from pyspark_kafka_direct.errors import BrokerError, DataLossError
+from pyspark_kafka_direct.errors import BrokerError, DataLossError, PatternTimeoutError
+from pyspark_kafka_direct.options import topic_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +40,9 @@ LONG_TIMEOUT_MS = "600000"  # longer than HANG
 
 
 def reader(servers: str, topic: str, **options: str) -> KafkaMicroBatchStream:
-    fixed_options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
+    fixed_options = {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest"}
+    if topic:
+        fixed_options["subscribe"] = topic
     source = KafkaSourceProvider({**fixed_options, **{name.replace("_", "."): text for name, text in options.items()}})
     return source.streamReader(source.schema())  # type: ignore[return-value]
 
@@ -150,6 +155,26 @@ def test_a_topic_that_is_not_selected_any_more_is_not_reported_as_deleted(
     start["deleted"] = {"0": 5}
     with pytest.raises(DataLossError, match="deleted-0 do not exist any more"):
         both.latestOffset(start, ReadAllAvailable())
+
+
+def test_a_topic_whose_name_takes_too_long_to_match_fails_a_running_query(
+    make_topic: MakeTopic, kafka: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anyone who may create topics can create one whose name takes exponential time."""
+    monkeypatch.setattr(topic_pattern, "_MAX_SECONDS", 0.5)
+    topic, admin = make_topic(prefix="slow"), Admin(kafka.bootstrap_servers)
+    produce(kafka.bootstrap_servers, topic, [1])
+    stream = reader(kafka.bootstrap_servers, "", subscribePattern=f"^{topic}(?:a|aa)*$")
+    start = stream.initialOffset()
+    end = next_end(stream, start)
+    assert read(stream, start, end) == [1]
+    hostile = f"{topic}{'a' * 100}-"
+    admin.create(hostile, 1)
+    try:
+        with pytest.raises(PatternTimeoutError, match=re.escape(f"up to the topic '{hostile[:80]}")):
+            next_end(stream, end)
+    finally:
+        admin.delete(hostile)
 
 
 def test_an_idle_planner_refreshes_in_each_call_and_at_most_ten_times_a_second(
