@@ -250,7 +250,7 @@ def test_committed_offsets_never_decrease(
     spark: SparkSession, kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
     topic = make_topic(1, prefix="forward")
-    produce(kafka.bootstrap_servers, topic, range(40))
+    produce(kafka.bootstrap_servers, topic, range(20))
     pyspark_kafka_direct.enable(spark)
     stream = committing(spark, kafka, topic, tmp_path)
     offsets: list[int] = []
@@ -260,7 +260,7 @@ def test_committed_offsets_never_decrease(
         if offset is not None:
             assert offset <= len(stream.values), "not before the sink has the records"
             offsets.append(offset)
-        return offset == 40
+        return offset == 20
 
     query = stream.start(availableNow=True)
     wait_for(is_complete)

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
     from tests.integration.sessions import SparkSessions
 
-PAD = "x" * 1000
-COUNT = 20_000  # records of 1 kB: 20 MB, in two partitions
+PAD = "x" * 10_000
+COUNT = 2_000  # records of 10 kB: 20 MB, in two partitions
 
 
 @pytest.fixture(scope="module")
 def spark(make_spark: SparkSessions) -> SparkSession:
     """Tasks are tried four times: in plain ``local[2]`` a lost task ends the query.
 
-    The function after the source gets a thousand records at a time, so it has some while the source has more.
+    The function after the source gets a hundred records at a time, so it has some while the source has more.
     """
-    return make_spark({"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}, master="local[2,4]")
+    return make_spark({"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}, master="local[2,4]")
 
 
 @pytest.fixture
