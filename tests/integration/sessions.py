@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyspark
 from tests.shards import source_runners
@@ -63,8 +63,8 @@ _JVM_NAMES = (
 class SparkSessions:
     """Makes Spark sessions and keeps the last: a process can have one ``SparkContext`` at a time.
 
-    A session with the same settings is used again, for the first one of a process takes about 15 seconds. Jars have to
-    be known when the JVM starts, so other jars mean another JVM.
+    A session with the same settings is used again, for the first one of a process takes about 15 seconds. Jars can be
+    added to a JVM, but not removed: a session with fewer jars than the one before has another JVM.
 
     Args:
         warehouse: The folder of tables.
@@ -92,7 +92,7 @@ class SparkSessions:
         if self._session is not None and self._made_with == wanted and self._alive():
             return self._session
         self.stop()
-        if names != self._jvm_jars:
+        if not set(self._jvm_jars) <= set(names):
             self.stop_jvm()
         # The default one starts readlink several times for each file of a checkpoint. Queries that are killed have it.
         manager = f"{_checkpointing()}.FileSystemBasedCheckpointFileManager"
@@ -110,6 +110,7 @@ class SparkSessions:
         for name, value in settings.items():
             builder = builder.config(name, value)
         self._start_source_runners()
+        self._add_to_jvm([jar for jar in names if jar not in self._jvm_jars])
         self._session = builder.getOrCreate()
         for variable in (source_runners.VARIABLE, source_runners.PYTHON_VARIABLE):
             os.environ.pop(variable, None)
@@ -141,6 +142,17 @@ class SparkSessions:
             self._source_runners.stop()
             self._source_runners = None
         self._jvm_jars = ()
+
+    @staticmethod
+    def _add_to_jvm(jars: Sequence[str]) -> None:
+        """Add jars to the class loader of a running JVM, as spark-submit does with ``spark.jars`` when one starts."""
+        from pyspark import SparkContext
+
+        jvm: Any = SparkContext._jvm
+        if jvm is not None:
+            loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+            for jar in jars:
+                loader.addURL(jvm.java.io.File(jar).toURI().toURL())
 
     def _start_source_runners(self) -> None:
         """Start the server, and name it in the environment that a new JVM inherits."""

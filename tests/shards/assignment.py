@@ -82,8 +82,8 @@ def of_shard(items: Sequence[pytest.Item], shard: str | None) -> list[pytest.Ite
 def of_part(items: Sequence[pytest.Item], part: str | None, durations: Mapping[str, float]) -> list[pytest.Item]:
     """Return the tests of a part, ``2/3`` for example; for ``None`` all.
 
-    Each module is in one part. Modules that need a JVM with other jars are all in the same one, which starts one
-    such JVM. A module without a recorded duration counts by its number of tests.
+    Each module is in one part. Modules that need a JVM with other jars are all in the same one, so that one part adds
+    them. A module without a recorded duration counts by its number of tests.
     """
     if part is None:
         return list(items)
@@ -146,8 +146,8 @@ def _module(item: pytest.Item) -> str:
 def _in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Return the tests with the modules that use the plain session first, so that it is created once.
 
-    Modules that need a JVM with other jars come last. The tests of a module stay together, and modules otherwise keep
-    their order.
+    Modules that need a JVM with other jars come last, because jars cannot be removed. The tests of a module stay
+    together, and modules otherwise keep their order.
     """
     special = {item.path for item in items if _has_special_session(item)}
     other_jars = {item.path for item in items if _WITH_JARS in _fixtures(item)}
