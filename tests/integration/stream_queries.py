@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
+from tests.shards.brokers import SHARED_SERVERS
 from tests.soak.results import last_batch
 
 from pyspark_kafka_direct.spark.spark_versions import spark_features
@@ -121,10 +123,18 @@ class Stream:
 
 def produce(servers: str, topic: str, values: Iterable[object], *, partition: int | None = None, **more: Any) -> None:
     """Write values, over the partitions in turn or to one of them."""
-    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    producer = _shared_producer(servers) if servers in SHARED_SERVERS else _new_producer(servers)
     while (partitions := len(producer.list_topics(topic, timeout=600).topics[topic].partitions)) <= (partition or 0):
         time.sleep(0.05)  # a broker reports a new partition a moment after it was added
     for number, value in enumerate(values):
         target = number % partitions if partition is None else partition
         producer.produce(topic, str(value).encode(), partition=target, **more)
     assert producer.flush(300) == 0
+
+
+def _new_producer(servers: str) -> Producer:
+    return Producer({"bootstrap.servers": servers, "log_level": 0})
+
+
+# The connections of a new client take a broker more CPU time than a few records.
+_shared_producer = cache(_new_producer)

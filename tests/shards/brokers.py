@@ -78,6 +78,9 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 """The arguments of ``EmbeddedKafka`` for each shared broker."""
 
+SHARED_SERVERS: set[str] = set()
+"""The addresses of the shared brokers that this process uses. No test stops them."""
+
 _HEAP = "1g"
 _REQUEST_TIMEOUT = _START_TIMEOUT + 300  # seconds; the first start downloads Kafka
 
@@ -174,9 +177,12 @@ def shared_broker(kind: str) -> Iterator[EmbeddedKafka]:
     address = os.environ.get(ADDRESS)
     if address is None:
         with new_kafka(**KINDS[kind]) as kafka:
+            SHARED_SERVERS.add(kafka.bootstrap_servers)
             yield kafka
     else:
-        yield SharedBroker(kind, _request(address, kind))
+        shared = SharedBroker(kind, _request(address, kind))
+        SHARED_SERVERS.add(shared.bootstrap_servers)
+        yield shared
 
 
 def log_end(kafka: EmbeddedKafka, node: int = 1) -> str:
