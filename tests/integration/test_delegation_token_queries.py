@@ -92,7 +92,7 @@ def test_streams_and_sinks_on_executors(
         "spark.eventLog.compress": "false",
     }
     # The executors are other processes, which cannot import the daemon of the tests that an earlier session has set.
-    daemon = {"spark.python.daemon.module": "pyspark.daemon"}
+    daemon = {"spark.python.daemon.module": "pyspark_kafka_direct.daemon"}
     spark = make_spark(token_conf(kafka) | events | daemon, master="local-cluster[1,3,1024]")
     source, copies, once = topic(), topic(), topic()
     _start_workers(spark, kafka, source)
