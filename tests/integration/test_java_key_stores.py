@@ -7,6 +7,7 @@ Java 1.2.
 from __future__ import annotations
 
 import base64
+import os
 import random
 import subprocess
 from contextlib import closing
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PASSWORD = "geheim-ß-密-\U0001f511"
+_KEYTOOL_IS_EXPORTED = ["--add-exports", "java.base/sun.security.tools.keytool=ALL-UNNAMED"]
 
 
 class Found(NamedTuple):
@@ -48,20 +50,18 @@ class JavaStores:
     def __init__(self) -> None:
         program = Path(__file__).parents[1] / "java" / "KeyStores.java"
         self._process = subprocess.Popen(
-            [find_java(), "-XX:TieredStopAtLevel=1", "-Xmx256m", program],
+            [find_java(), "-XX:TieredStopAtLevel=1", "-Xmx256m", *_KEYTOOL_IS_EXPORTED, program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="ascii",
+            env={**os.environ, "PASSWORD": PASSWORD, "LC_ALL": "C.UTF-8"},
         )
 
     def read(self, file: bytes, password: str | None, key_password: str | None) -> Found | None:
         """Return what Java finds in a file, or None if it rejects the file."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         fields = [file, *(None if each is None else each.encode() for each in (password, key_password))]
-        self._process.stdin.write(" ".join("-" if each is None else encoded(each) for each in fields) + "\n")
-        self._process.stdin.flush()
-        *entries, marker, chosen = self._process.stdout.readline().rstrip("\n").split("\t")
+        answer = self._answer(" ".join("-" if each is None else encoded(each) for each in fields))
+        *entries, marker, chosen = answer.split("\t")
         if entries == [] and marker == "error":
             return None
         keys, certificates = {}, []
@@ -73,8 +73,20 @@ class JavaStores:
                 certificates.append(chain)
         return Found(keys, sorted(certificates), decoded(chosen))
 
+    def keytool(self, *arguments: str) -> None:
+        """Run ``keytool`` with ``PASSWORD`` as the password that ``$PASSWORD`` stands for."""
+        answer = self._answer(" ".join(["keytool", *(encoded(each.encode()) for each in arguments)]))
+        assert answer == "done", decoded(answer.removeprefix("error\t"))
+
     def close(self) -> None:
         self._process.communicate(timeout=600)
+
+    def _answer(self, line: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline().rstrip("\n")
 
 
 @pytest.fixture(scope="module")
@@ -102,18 +114,11 @@ def read_here(file: bytes, password: str | None, key_password: str) -> Found | N
     return Found(keys, sorted(map(encoded, store.certificates)), opened[0].alias if opened else "")
 
 
-def keytool(*arguments: str) -> None:
-    """Run ``keytool`` with ``PASSWORD`` as the password that ``$PASSWORD`` stands for."""
-    tool = find_java().resolve().with_name("keytool")
-    environment = {"PASSWORD": PASSWORD, "LC_ALL": "C.UTF-8"}
-    subprocess.run([tool, *arguments], check=True, capture_output=True, timeout=600, env=environment)
-
-
 # Stores of keytool
 
 
 @pytest.fixture(scope="module")
-def store_of_keytool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def store_of_keytool(java: JavaStores, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An RSA, a DSA and an EC key, two signed by a CA and an issuer between, and the CA as a trusted certificate."""
     folder = tmp_path_factory.mktemp("keytool")
     store, authority = folder / "client.jks", folder / "ca.jks"
@@ -122,26 +127,26 @@ def store_of_keytool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     request, reply, chain = folder / "request", folder / "reply", folder / "chain.pem"
 
     def sign(alias: str, signer: str, keystore: list[str], *extensions: str) -> None:
-        keytool("-certreq", "-alias", alias, "-file", str(request), *keystore)
+        java.keytool("-certreq", "-alias", alias, "-file", str(request), *keystore)
         given = ["-infile", str(request), "-outfile", str(reply), "-rfc"]
-        keytool("-gencert", "-alias", signer, *given, *extensions, *with_authority)
+        java.keytool("-gencert", "-alias", signer, *given, *extensions, *with_authority)
         chain.write_text(reply.read_text() + chain.read_text())
-        keytool("-importcert", "-noprompt", "-alias", alias, "-file", str(chain), *keystore)
+        java.keytool("-importcert", "-noprompt", "-alias", alias, "-file", str(chain), *keystore)
 
     is_authority = ["-ext", "BasicConstraints:critical=ca:true"]
     for alias in ("ca", "between"):
-        keytool(
+        java.keytool(
             "-genkeypair", "-keyalg", "EC", "-alias", alias, "-dname", f"CN={alias}", *is_authority, *with_authority
         )
-    keytool("-exportcert", "-rfc", "-alias", "ca", "-file", str(chain), *with_authority)
-    keytool("-importcert", "-noprompt", "-alias", "größe-密", "-file", str(chain), *with_store)
+    java.keytool("-exportcert", "-rfc", "-alias", "ca", "-file", str(chain), *with_authority)
+    java.keytool("-importcert", "-noprompt", "-alias", "größe-密", "-file", str(chain), *with_store)
     sign("between", "ca", with_authority, *is_authority)
     issuers = chain.read_text()
     for alias, algorithm in (("rsa", "RSA"), ("ec-ß-密", "EC")):
-        keytool("-genkeypair", "-keyalg", algorithm, "-alias", alias, "-dname", f"CN={alias}", *with_store)
+        java.keytool("-genkeypair", "-keyalg", algorithm, "-alias", alias, "-dname", f"CN={alias}", *with_store)
         chain.write_text(issuers)
         sign(alias, "between", with_store)
-    keytool("-genkeypair", "-keyalg", "DSA", "-alias", "dsa", "-dname", "CN=dsa", *with_store)
+    java.keytool("-genkeypair", "-keyalg", "DSA", "-alias", "dsa", "-dname", "CN=dsa", *with_store)
     return store
 
 
@@ -161,7 +166,7 @@ def test_stores_of_keytool(java: JavaStores, store_of_keytool: Path) -> None:
 def test_a_key_with_its_own_password(java: JavaStores, store_of_keytool: Path, tmp_path: Path) -> None:
     store = tmp_path / "own.jks"
     store.write_bytes(store_of_keytool.read_bytes())
-    keytool(
+    java.keytool(
         *["-keypasswd", "-alias", "rsa", "-keystore", str(store), "-storetype", "JKS", "-storepass:env", "PASSWORD"],
         *["-keypass:env", "PASSWORD", "-new", "its own"],
     )

@@ -6,18 +6,23 @@ import base64
 import json
 import random
 import subprocess
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pyspark_kafka_direct.errors import OptionError
 from pyspark_kafka_direct.options.topic_pattern import TopicPattern
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 RECORD = Path(__file__).parents[1] / "unit" / "planning" / "data" / "java_patterns.json"
 
 # Reads lines of base64 words: a pattern and topics. Prints per line "E" (the pattern is malformed), or a digit per
 # topic: 0 no match, 1 a part of the name matches, 2 the whole and a part, 3 the whole but no part; "X" ends a line if
-# Java itself fails with a valid pattern.
+# Java itself fails with a valid pattern. The results are printed at an empty line.
 JAVA = """
 import java.io.*;
 import java.nio.charset.StandardCharsets;
@@ -32,6 +37,12 @@ public class Matches {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         StringBuilder out = new StringBuilder();
         for (String line; (line = in.readLine()) != null; ) {
+            if (line.isEmpty()) {
+                System.out.print(out);
+                System.out.flush();
+                out.setLength(0);
+                continue;
+            }
             String[] words = line.split(" ");
             try {
                 Pattern pattern = Pattern.compile(text(words[0].substring(1)));
@@ -49,7 +60,6 @@ public class Matches {
             }
             out.append('\\n');
         }
-        System.out.print(out);
     }
 }
 """
@@ -180,20 +190,37 @@ def random_topics(choice: random.Random, count: int) -> list[str]:
     return ["".join(choice.choices("aabbA1._-cK", k=choice.randint(1, 7))) for _ in range(count)]
 
 
-def java_results(folder: Path, cases: list[tuple[str, list[str]]]) -> list[str]:
-    source = folder / "Matches.java"
-    source.write_text(JAVA, encoding="utf-8")
+class Java:
+    """The program above, for all tests."""
 
-    def word(text: str) -> str:
-        return base64.b64encode(text.encode()).decode()
+    def __init__(self, folder: Path) -> None:
+        source = folder / "Matches.java"
+        source.write_text(JAVA, encoding="utf-8")
+        command = ["java", "-Xss8m", str(source)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="ascii")
 
-    lines = "".join(f"-{word(pattern)} {' '.join(map(word, topics))}\n" for pattern, topics in cases)
-    done = subprocess.run(
-        ["java", "-Xss8m", str(source)], input=lines, capture_output=True, text=True, timeout=900, check=True
-    )
-    results = done.stdout.split("\n")[:-1]
-    assert len(results) == len(cases)
-    return results
+    def results(self, cases: list[tuple[str, list[str]]]) -> list[str]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+
+        def word(text: str) -> str:
+            return base64.b64encode(text.encode()).decode()
+
+        for pattern, topics in cases:
+            self._process.stdin.write(f"-{word(pattern)} {' '.join(map(word, topics))}\n")
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return [self._process.stdout.readline().removesuffix("\n") for _ in cases]
+
+    def close(self) -> None:
+        self._process.communicate(timeout=900)
+        assert self._process.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Java]:
+    with closing(Java(tmp_path_factory.mktemp("java"))) as program:
+        yield program
 
 
 def our_result(pattern: str, topics: list[str]) -> str:
@@ -215,10 +242,10 @@ def recorded_result(pattern: str) -> str:
     return our_result(pattern, TOPICS)
 
 
-def differences(folder: Path, cases: list[tuple[str, list[str]]]) -> tuple[list[str], int, int]:
+def differences(program: Java, cases: list[tuple[str, list[str]]]) -> tuple[list[str], int, int]:
     """The differences from Java, the number of translated patterns, and the number that Java accepts."""
     wrong, translated, valid = [], 0, 0
-    for (pattern, topics), java in zip(cases, java_results(folder, cases), strict=True):
+    for (pattern, topics), java in zip(cases, program.results(cases), strict=True):
         ours = our_result(pattern, topics)
         translated += ours != "R"
         valid += not java.endswith(("E", "X"))
@@ -228,8 +255,8 @@ def differences(folder: Path, cases: list[tuple[str, list[str]]]) -> tuple[list[
     return wrong, translated, valid
 
 
-def test_handwritten_patterns_agree_with_java(tmp_path: Path) -> None:
-    wrong, translated, valid = differences(tmp_path, [(pattern, TOPICS) for pattern in HANDWRITTEN])
+def test_handwritten_patterns_agree_with_java(java: Java) -> None:
+    wrong, translated, valid = differences(java, [(pattern, TOPICS) for pattern in HANDWRITTEN])
     assert wrong == []
     assert translated > 0.8 * valid
 
@@ -240,9 +267,9 @@ def test_the_record_for_unit_tests_has_these_patterns() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_random_patterns_agree_with_java(tmp_path: Path, seed: int) -> None:
+def test_random_patterns_agree_with_java(java: Java, seed: int) -> None:
     choice = random.Random(seed)
     cases = [(random_pattern(choice), random_topics(choice, 25)) for _ in range(5_000)]
-    wrong, translated, valid = differences(tmp_path, cases)
+    wrong, translated, valid = differences(java, cases)
     assert wrong == []
     assert translated > 0.5 * valid > 1_000

@@ -1,7 +1,9 @@
 import java.io.BufferedReader;
 import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.security.Key;
 import java.security.KeyStore;
@@ -15,9 +17,12 @@ import javax.net.ssl.KeyManagerFactory;
 import javax.net.ssl.X509ExtendedKeyManager;
 
 /**
- * Java's own reading of key stores in JKS format, for comparison. It ends with its input.
+ * Java's own reading of key stores in JKS format, for comparison, and <code>keytool</code>. It ends with its input.
  *
  * <pre>
+ * a line:  "keytool" and its arguments in base64
+ * its answer:  "done", or "error" and what keytool has printed in base64
+ *
  * a line:  the file, the store's password, the password of its keys; each in base64, or "-" if there is none
  * its answer, tab separated:
  *   "error" and the name of the exception
@@ -34,7 +39,32 @@ public class KeyStores {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.US_ASCII);
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             String[] parts = line.split(" ");
+            if (parts[0].equals("keytool")) {
+                out.println(keytool(parts));
+                continue;
+            }
             out.println(describe(Base64.getDecoder().decode(parts[0]), password(parts[1]), password(parts[2])));
+        }
+    }
+
+    /** Run the class that the program <code>keytool</code> starts; the JVM starts once for all calls. */
+    private static String keytool(String[] parts) throws Exception {
+        String[] arguments = new String[parts.length - 1];
+        for (int i = 0; i < arguments.length; i++) {
+            arguments[i] = new String(Base64.getDecoder().decode(parts[i + 1]), StandardCharsets.UTF_8);
+        }
+        PrintStream answers = System.out;
+        ByteArrayOutputStream printed = new ByteArrayOutputStream();
+        System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
+        try {
+            // Where it fails, main() of some versions exits the JVM, so the caller reads the end of the output.
+            Class.forName("sun.security.tools.keytool.Main").getMethod("main", String[].class).invoke(null, (Object) arguments);
+            return "done";
+        } catch (InvocationTargetException error) {
+            printed.writeBytes(String.valueOf(error.getCause()).getBytes(StandardCharsets.UTF_8));
+            return "error\t" + Base64.getEncoder().encodeToString(printed.toByteArray());
+        } finally {
+            System.setOut(answers);
         }
     }
 
