@@ -1,9 +1,7 @@
 import java.io.BufferedReader;
 import java.io.ByteArrayInputStream;
-import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
-import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.security.Key;
 import java.security.KeyStore;
@@ -21,7 +19,7 @@ import javax.net.ssl.X509ExtendedKeyManager;
  *
  * <pre>
  * a line:  "keytool" and its arguments in base64
- * its answer:  "done", or "error" and what keytool has printed in base64
+ * its answer:  "done"; the program ends if keytool fails
  *
  * a line:  the file, the store's password, the password of its keys; each in base64, or "-" if there is none
  * its answer, tab separated:
@@ -37,6 +35,7 @@ public class KeyStores {
     public static void main(String[] args) throws Exception {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.US_ASCII);
+        System.setOut(System.err); // for what keytool prints
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             String[] parts = line.split(" ");
             if (parts[0].equals("keytool")) {
@@ -53,19 +52,9 @@ public class KeyStores {
         for (int i = 0; i < arguments.length; i++) {
             arguments[i] = new String(Base64.getDecoder().decode(parts[i + 1]), StandardCharsets.UTF_8);
         }
-        PrintStream answers = System.out;
-        ByteArrayOutputStream printed = new ByteArrayOutputStream();
-        System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
-        try {
-            // Where it fails, main() of some versions exits the JVM, so the caller reads the end of the output.
-            Class.forName("sun.security.tools.keytool.Main").getMethod("main", String[].class).invoke(null, (Object) arguments);
-            return "done";
-        } catch (InvocationTargetException error) {
-            printed.writeBytes(String.valueOf(error.getCause()).getBytes(StandardCharsets.UTF_8));
-            return "error\t" + Base64.getEncoder().encodeToString(printed.toByteArray());
-        } finally {
-            System.setOut(answers);
-        }
+        // It prints why it fails, and ends the JVM or throws an exception.
+        Class.forName("sun.security.tools.keytool.Main").getMethod("main", String[].class).invoke(null, (Object) arguments);
+        return "done";
     }
 
     private static String describe(byte[] file, char[] storePassword, char[] keyPassword) {
