@@ -42,6 +42,7 @@ _MAX_LATENCY = 0.003
 _UNRECORDED = frozenset(CHANGES)  # the change of the cluster is recorded itself
 _TIMEOUT_SECONDS = 0.9  # without a response, after which a client closes a connection because of a timeout
 _REUSE_SECONDS = 0.1
+_CONTAINERS = frozenset((dict, list, tuple))  # of values by name, or of elements of one type
 _PARALLEL_APIS = frozenset(("ApiVersions", "Metadata", "ListOffsets", "Fetch", "Produce"))  # may be given up earlier
 _OF_SENDER = ("crash_before_request", "pause_before_request")
 
@@ -586,9 +587,8 @@ def _collect_error_codes(values: Any, found: set[int]) -> None:
             if name == "error_code":
                 if value:
                     found.add(value)
-            elif isinstance(value, (dict, list, tuple)):
+            elif type(value) in _CONTAINERS:
                 _collect_error_codes(value, found)
-    elif isinstance(values, (list, tuple)):
+    elif values and type(values[0]) is dict:
         for value in values:
-            if isinstance(value, dict):
-                _collect_error_codes(value, found)
+            _collect_error_codes(value, found)

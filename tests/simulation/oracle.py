@@ -65,7 +65,9 @@ class PartitionTruth:
     """Everything that happened to a partition of one topic generation."""
 
     __slots__ = (
+        "_ancestors_of",
         "_paths",
+        "_starts_of",
         "applied",
         "batches",
         "compacted",
@@ -88,6 +90,8 @@ class PartitionTruth:
         self.starts: list[LogStart] = []
         self.compacted: dict[Entry, float] = {}  # with times; an earlier leader's log may have another record there
         self._paths: dict[int, list[Entry]] = {}
+        self._starts_of: dict[int, EpochStart] = {}  # by epoch: the first one
+        self._ancestors_of: dict[int, dict[int, int]] = {}
 
     # Questions.
 
@@ -171,8 +175,7 @@ class PartitionTruth:
             if current.at <= until:
                 for previous in self.epochs[:index]:
                     visible = self.visible.get(previous.epoch, 0)
-                    common = self.common_end(previous.epoch, current.epoch)
-                    if visible > common:
+                    if visible > 0 and visible > (common := self.common_end(previous.epoch, current.epoch)):
                         found.append(Truncation(current.epoch, current.at, common, visible))
         return found
 
@@ -193,6 +196,8 @@ class PartitionTruth:
         if parent < 0 and start > 0:  # all records of the log have expired, and with them what tells their epochs
             parent = self.epochs[-1].epoch
         self.epochs.append(EpochStart(epoch, start, now, parent))
+        self._starts_of.setdefault(epoch, self.epochs[-1])
+        self._ancestors_of.clear()
         self.advance_high_watermark(epoch, high_watermark, now)
         self._paths.clear()
 
@@ -217,11 +222,13 @@ class PartitionTruth:
                 )
 
     def _start_of(self, epoch: int) -> EpochStart | None:
-        return next((each for each in self.epochs if each.epoch == epoch), None)
+        return self._starts_of.get(epoch)
 
     def _ancestors(self, epoch: int) -> dict[int, int]:
         """Return the epochs in a path, and the offsets below which their records are in it."""
-        limits: dict[int, int] = {}
+        if epoch in self._ancestors_of:
+            return self._ancestors_of[epoch]
+        limits = self._ancestors_of[epoch] = {}
         limit = 2**63
         started = self._start_of(epoch)
         while started is not None:

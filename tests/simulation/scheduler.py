@@ -80,7 +80,8 @@ class World:
 
     def at(self, time: float, callback: Callable[..., object], *args: Any) -> None:
         self._event_number += 1
-        heapq.heappush(self._events, (max(time, self.now), self._event_number, callback, args))
+        due = time if time > self.now else self.now
+        heapq.heappush(self._events, (due, self._event_number, callback, args))
 
     def after(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
         self.at(self.now + seconds, callback, *args)
@@ -177,7 +178,13 @@ class World:
         """
         assert getcurrent() is self._hub, "the world is run by the scheduler, not by a task"
         end = self.now + seconds
-        while any(not task.greenlet.dead for task in (self.tasks if until is None else until)):
+        tasks = self.tasks if until is None else until
+        ended = 0  # of them, in a row from the first one: what has ended is not asked again
+        while True:
+            while ended < len(tasks) and tasks[ended].greenlet.dead:
+                ended += 1
+            if ended == len(tasks):
+                return
             if self._ready:
                 # Events that are due come first in one case of two, so that a busy task cannot starve the network.
                 if self._events and self._events[0][0] <= self.now and self.random.random() < 0.5:
@@ -207,19 +214,21 @@ class World:
 
     def checkpoint(self) -> None:
         """Count a call of a task's system, and let another task run if the seed says so."""
-        task = self.current
-        if task.process.dead:
+        task = self._current  # not the property: nothing else is called as often as this method
+        assert task is not None, "only a task can wait"
+        process = task.process
+        if process.dead:
             raise ProcessKilled
         self.calls += 1
-        self.now += _CALL_SECONDS
+        self.now = now = self.now + _CALL_SECONDS
         if self.calls > self._max_calls:
             raise LivelockError(f"the history takes more than {self._max_calls} calls\n{self.describe()}")
-        if self._ready or (self._events and self._events[0][0] <= self.now):
+        if self._ready or (self._events and self._events[0][0] <= now):
             self._ready.append(task)
             self._hub.switch()
-            if task.process.dead:
+            if process.dead:
                 raise ProcessKilled
-        if task.process.paused_until > self.now:
+        if process.paused_until > self.now:
             self._wait_for_resume(task)
         if task.stall is not None:
             self._count_down(task, *task.stall)
@@ -291,7 +300,8 @@ class World:
 
     def _run_event(self) -> None:
         time, _, callback, args = heapq.heappop(self._events)
-        self.now = max(self.now, time)
+        if time > self.now:
+            self.now = time
         callback(*args)
 
     def _count_down(self, task: Task, calls: int, seconds: float) -> None:
