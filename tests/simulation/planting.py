@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tests.simulation.errors import ViolationError
 from tests.simulation.expected import expected_failure
 from tests.simulation.runner import draw_history, run_history
 from tests.simulation.worker import limit_memory
@@ -143,6 +144,20 @@ def search(bug: PlantedBug, seeds: int) -> Found:
         if run_history(history).failure is None:  # without the bug the history passes
             return Found(seed - _FIRST_SEED + 1, f"{failure.kind}")
     return Found(None, "not found")
+
+
+def violates_soon(bug: PlantedBug, found_by: int, seeds: int) -> bool:
+    """Return whether a short history of the first seeds shows a violation with the bug.
+
+    ``found_by`` is the first seed that does. Its history runs first: the others run only if seeds draw other histories
+    by now.
+    """
+    with bug.planted():
+        for seed in (found_by, *range(_FIRST_SEED, _FIRST_SEED + seeds)):
+            failure = run_history(draw_history(seed, bug.scenario, "short")).failure
+            if failure is not None and ViolationError.__name__ in failure.kind:
+                return True
+    return False
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,6 +8,7 @@ import pytest
 from tests.simulation.errors import ViolationError
 from tests.simulation.history import Event, Plan
 from tests.simulation.planted_micro_batches import BUGS
+from tests.simulation.planting import violates_soon
 from tests.simulation.runner import run_seed
 from tests.simulation.scenarios import micro_batches
 from tests.simulation.scenarios.micro_batch_recreations import Report
@@ -96,12 +97,17 @@ def test_both_processes_of_a_run_die() -> None:
         run(plan(events=crashes, maxOffsetsPerTrigger="3"))
 
 
-@pytest.mark.parametrize("name", ["replanned until latest", "commits ahead", "lower end not reported"])
-def test_planted_bugs_are_found_soon(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "found_by"),
+    [
+        ("replanned until latest", 20),
+        ("commits ahead", 1),
+        ("lower end not reported", 9),
+    ],
+)
+def test_planted_bugs_are_found_soon(name: str, found_by: int) -> None:
     bug = next(each for each in BUGS if each.name == name)
-    with bug.planted():
-        failures = (run_seed(seed, micro_batches.NAME, "short").failure for seed in range(1, 60))
-        assert any(failure is not None and ViolationError.__name__ in failure.kind for failure in failures)
+    assert violates_soon(bug, found_by, seeds=59)
 
 
 def test_histories_with_metadata_of_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
