@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tests.simulation.cluster.replies import SharedElements
 
 from pyspark_kafka_direct.protocol import messages
 from pyspark_kafka_direct.protocol.codec import compile_reader, compile_writer
@@ -74,9 +76,19 @@ def encode_response(request: ReceivedRequest, values: Mapping[str, Any], codec: 
         from tests.simulation.kio_codec import encode_body
 
         out += encode_body(api, version, values)
+    elif isinstance(values.get("api_keys"), SharedElements):
+        out += _encode_shared(api.key, version, tuple(values.items()))
     else:
         _response_writer(api.key, version)(out, values)
     return _RESPONSE_HEADER.pack(len(out) + 4, request.correlation_id) + out
+
+
+@lru_cache(maxsize=1024)
+def _encode_shared(key: int, version: int, values: tuple[tuple[str, Any], ...]) -> bytes:
+    """Encode a response of which the elements are shared: each connection begins with the versions of a broker."""
+    out = bytearray()
+    _response_writer(key, version)(out, dict(values))
+    return bytes(out)
 
 
 @cache

@@ -49,6 +49,9 @@ def compile_reader(struct_spec: StructSpec, version: int, *, flexible: bool) -> 
     field_readers = _field_readers(struct_spec, version, flexible)
     read_tags = _tagged_fields_reader(struct_spec, version) if flexible else None
     to_named_tuple = functools.partial(tuple.__new__, struct_spec.value_class)
+    match list(_field_groups(struct_spec, version)):
+        case [("fixed size", fields)]:
+            return _numbers_reader(_fixed_size_layout(fields), to_named_tuple, read_tags)
 
     def read(data: Buffer, position: int, output: list[Any]) -> int:
         values: list[Any] = []
@@ -59,6 +62,22 @@ def compile_reader(struct_spec: StructSpec, version: int, *, flexible: bool) -> 
             position = read_tags(data, position, values) if data[position] else position + 1
         output.append(to_named_tuple(values))
         return position
+
+    return read
+
+
+def _numbers_reader(
+    layout: struct.Struct, to_named_tuple: Callable[[tuple[Any, ...]], Any], read_tags: Reader | None
+) -> Reader:
+    """Return the reader of a struct whose fields all have a fixed size, as in the long arrays of versions."""
+    unpack, size = layout.unpack_from, layout.size
+
+    def read(data: Buffer, position: int, output: list[Any]) -> int:
+        output.append(to_named_tuple(unpack(data, position)))
+        position += size
+        if read_tags is None:
+            return position
+        return read_tags(data, position, []) if data[position] else position + 1  # none of its tags is known
 
     return read
 
@@ -335,6 +354,14 @@ def compile_writer(struct_spec: StructSpec, version: int, *, flexible: bool) -> 
 def _fixed_size_fields_writer(fields: list[FieldSpec]) -> Writer:
     pack = _fixed_size_layout(fields).pack
     names, defaults = [field.name for field in fields], [field.default for field in fields]
+
+    if len(fields) == 1:
+        name, default = names[0], defaults[0]
+
+        def write_one(out: bytearray, values: Mapping[str, Any]) -> None:
+            out += pack(values.get(name, default))
+
+        return write_one
 
     def write(out: bytearray, values: Mapping[str, Any]) -> None:
         out += pack(*map(values.get, names, defaults))

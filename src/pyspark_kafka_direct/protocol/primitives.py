@@ -37,6 +37,8 @@ def read_unsigned_varint(data: bytes | memoryview, position: int) -> tuple[int, 
 
 
 def encode_unsigned_varint(value: int) -> bytes:
+    if 0 <= value <= 0x7F:  # as most lengths
+        return value.to_bytes(1, "big")
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
+
+from tests.simulation.cluster.replies import SharedElements
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +60,7 @@ APIS: dict[str, tuple[int, int, int]] = {
     "DescribeTransactions": (65, 0, 0),
     "ListTransactions": (66, 0, 2),
 }
+_SUPPORTED_FEATURES: Final = SharedElements([{"name": "transaction.version", "min_version": 0, "max_version": 2}])
 _NEWEST_WITHOUT_TOPIC_IDS = {"Fetch": 12, "Metadata": 9, "CreateTopics": 6, "Produce": 9}
 _NEWEST_WITHOUT_LEADER_EPOCHS = {"Fetch": 8, "Metadata": 6, "ListOffsets": 3, "OffsetCommit": 5, "OffsetFetch": 4}
 _NEWEST_WITHOUT_EARLIEST_LOCAL = {"ListOffsets": 7}
@@ -78,22 +82,12 @@ DEFAULT_TOPIC_CONFIGS = {
 
 def api_versions(broker: SimulatedBroker, version: int, request: Any, cluster_id: str | None = None) -> Reply:
     settings = broker.cluster.settings
-    limits = [settings.newest_versions]
-    if not settings.topic_ids:
-        limits.append(_NEWEST_WITHOUT_TOPIC_IDS)
-    if not settings.leader_epochs:
-        limits.append(_NEWEST_WITHOUT_LEADER_EPOCHS)
-    if not settings.earliest_local:
-        limits.append(_NEWEST_WITHOUT_EARLIEST_LOCAL)
-    ranges = [
-        {
-            "api_key": key,
-            "min_version": oldest,
-            "max_version": max(oldest, min(newest, *(limit.get(name, newest) for limit in limits))),
-        }
-        for name, (key, oldest, newest) in APIS.items()
-        if settings.newest_versions.get(name, newest) >= 0
-    ]
+    ranges = _version_ranges(
+        tuple(settings.newest_versions.items()),
+        topic_ids=settings.topic_ids,
+        leader_epochs=settings.leader_epochs,
+        earliest_local=settings.earliest_local,
+    )
     newest = next(each["max_version"] for each in ranges if each["api_key"] == 18)
     if version > newest:  # the response has version 0, with the versions of ApiVersions only (KIP-511)
         own = [each for each in ranges if each["api_key"] == 18]
@@ -102,16 +96,44 @@ def api_versions(broker: SimulatedBroker, version: int, request: Any, cluster_id
     if version >= 5 and request.cluster_id is not None and (request.cluster_id, request.node_id) != own_identity:
         return {"error_code": REBOOTSTRAP_REQUIRED, "api_keys": [], "throttle_time_ms": 0}
     level = settings.transaction_version
-    features = [{"name": "transaction.version", "max_version_level": level, "min_version_level": level}]
     return {
         "error_code": 0,
         "api_keys": ranges,
         "throttle_time_ms": 0,
-        "supported_features": [{"name": "transaction.version", "min_version": 0, "max_version": 2}],
+        "supported_features": _SUPPORTED_FEATURES,
         "finalized_features_epoch": broker.image.version,
-        "finalized_features": features if level else [],
+        "finalized_features": _finalized_features(level),
         "zk_migration_ready": False,
     }
+
+
+@cache
+def _version_ranges(
+    newest_versions: tuple[tuple[str, int], ...], *, topic_ids: bool, leader_epochs: bool, earliest_local: bool
+) -> SharedElements:
+    """Return the versions that a cluster supports, by API."""
+    limits: list[Mapping[str, int]] = [dict(newest_versions)]
+    if not topic_ids:
+        limits.append(_NEWEST_WITHOUT_TOPIC_IDS)
+    if not leader_epochs:
+        limits.append(_NEWEST_WITHOUT_LEADER_EPOCHS)
+    if not earliest_local:
+        limits.append(_NEWEST_WITHOUT_EARLIEST_LOCAL)
+    return SharedElements(
+        {
+            "api_key": key,
+            "min_version": oldest,
+            "max_version": max(oldest, min(newest, *(limit.get(name, newest) for limit in limits))),
+        }
+        for name, (key, oldest, newest) in APIS.items()
+        if limits[0].get(name, newest) >= 0
+    )
+
+
+@cache
+def _finalized_features(level: int) -> SharedElements:
+    feature = {"name": "transaction.version", "max_version_level": level, "min_version_level": level}
+    return SharedElements([feature] if level else [])
 
 
 # Metadata.

@@ -16,5 +16,15 @@ class Delayed(NamedTuple):
     poll: Callable[[], Response | None]
 
 
+class SharedElements(tuple[Mapping[str, Any], ...]):
+    """Elements without error codes that many responses have; compared by identity, so that a cache finds them soon."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
 Reply = Response | Delayed | None
 """None: the request has no response (Produce with acks=0)."""
