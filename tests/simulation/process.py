@@ -35,12 +35,6 @@ class SimulatedProcess:
         self._nonces = 0
         world.processes.append(self)
 
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
     def spawn(self, name: str, run: Callable[[], None]) -> Task:
         """Start a thread of this process; scenarios use it."""
         return self.world.start(self, name, run)

@@ -240,7 +240,7 @@ class World:
         task.woken = False
         task.wait_number += 1
         if seconds is not None:
-            self.after(max(seconds, 0.0), self._time_is_up, task, task.wait_number)
+            self.at(self.now + max(seconds, 0.0), self._time_is_up, task, task.wait_number)
         self._hub.switch()
         if task.process.dead:
             raise ProcessKilled

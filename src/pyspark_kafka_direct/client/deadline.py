@@ -80,7 +80,9 @@ class Deadline:
     def limited_to(self, seconds: float, setting: str | None = None) -> Deadline:
         """Return this deadline or ``seconds`` from now, whichever comes first; ``setting`` extends only the latter."""
         limited_at = self.system.monotonic() + seconds
-        return self if self.at <= limited_at else replace(self, at=limited_at, setting=setting or self.setting)
+        if self.at <= limited_at:
+            return self
+        return Deadline(limited_at, setting or self.setting, self.system, self.cancellation)
 
 
 class LossConfirmation:

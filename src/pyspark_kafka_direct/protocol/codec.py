@@ -166,8 +166,14 @@ def _default_reader(defaults: list[Any]) -> Reader:
 
 def _read_uuid(data: Buffer, position: int, output: list[Any]) -> int:
     _check_remaining(16, data, position, "a UUID")
-    output.append(UUID(bytes=bytes(data[position : position + 16])))
+    output.append(_to_uuid(bytes(data[position : position + 16])))
     return position + 16
+
+
+@functools.lru_cache(maxsize=1024)
+def _to_uuid(content: bytes) -> UUID:
+    """Return a UUID, which is immutable; most responses have the ids of the same topics."""
+    return UUID(bytes=content)
 
 
 def _size_reader(layout: struct.Struct, flexible: bool) -> Callable[[Buffer, int], tuple[int, int]]:
@@ -436,7 +442,13 @@ def _length_prefixed_writer(flexible: bool, nullable: bool, name: str, *, is_str
         content = value.encode() if is_string else bytes(value)
         if is_string and len(content) > 0x7FFF:
             raise ValueError(f"{name} has {len(content)} bytes, more than the protocol's maximum of {0x7FFF}")
-        out += encode_unsigned_varint(len(content) + 1) if flexible else layout.pack(len(content))
+        size = len(content)
+        if not flexible:
+            out += layout.pack(size)
+        elif size < 0x7F:  # a varint of one byte, as most sizes
+            out.append(size + 1)
+        else:
+            out += encode_unsigned_varint(size + 1)
         out += content
 
     return write
