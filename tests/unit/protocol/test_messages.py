@@ -243,6 +243,18 @@ def memory_of(body: bytes) -> tuple[Any, int]:
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("tags", [b"\0", b"\x01\x05\x01x", b"\x02\x05\x01x\x06\x00"])
+def test_structs_of_numbers_may_have_unknown_tags(tags: bytes) -> None:
+    """An array of ApiVersions: each element has three numbers and a tag buffer."""
+    ranges = [(1, 4, 17), (3, 0, 13)]
+    body = (
+        b"\0\0" + bytes([len(ranges) + 1]) + b"".join(struct.pack(">hhh", *each) + tags for each in ranges) + bytes(5)
+    )
+    decoded = messages.decode(messages.API_VERSIONS, 3, body)
+    assert [(each.api_key, each.min_version, each.max_version) for each in decoded.api_keys] == ranges
+    assert decoded.throttle_time_ms == 0
+
+
 def test_unknown_tagged_fields_are_skipped() -> None:
     decoded = messages.decode(messages.METADATA, 12, tagged_brokers(3, b"\x02\x05\x01x\x06\x00"))
     assert [(broker.node_id, broker.host) for broker in decoded.brokers] == [(1, "b")] * 3
