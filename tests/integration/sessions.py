@@ -112,13 +112,23 @@ class SparkSessions:
         self._start_source_runners()
         self._add_to_jvm([jar for jar in names if jar not in self._jvm_jars])
         self._session = builder.getOrCreate()
-        for variable in (source_runners.VARIABLE, source_runners.PYTHON_VARIABLE):
-            os.environ.pop(variable, None)
+        _hide_source_runners()
         self._session.sparkContext.setLogLevel("ERROR")
         cache_jvm_names(self._session._jvm)
         cache_jvm_names(self._session._jvm, (*_JVM_NAMES, f"{_checkpointing()}.CheckpointFileManager"))
         self._made_with, self._jvm_jars = wanted, names
         return self._session
+
+    def start_jvm(self) -> None:
+        """Start the JVM, if there is none, for a test in whose process the code under test makes a session.
+
+        Spark's settings of a first session would be the defaults of all later ones in the JVM.
+        """
+        from pyspark import SparkContext
+
+        self._start_source_runners()
+        SparkContext._ensure_initialized()
+        _hide_source_runners()
 
     def stop(self) -> None:
         """Stop the session, if there is one."""
@@ -177,6 +187,12 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
             spark.conf.unset(name)
         else:
             spark.conf.set(name, before)
+
+
+def _hide_source_runners() -> None:
+    """Remove their server from the environment, which other processes inherit."""
+    for variable in (source_runners.VARIABLE, source_runners.PYTHON_VARIABLE):
+        os.environ.pop(variable, None)
 
 
 def _checkpointing() -> str:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from pyspark_kafka_direct.broker import EmbeddedKafka
     from pyspark_kafka_direct.options.settings import ConnectionSettings
 
+pytestmark = pytest.mark.spark_app  # all in one shard, for each would start this module's broker
+
 FIRST, SECOND = "cloud-first", "cloud-second"
 SECRET = "hunter2/+="
 OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -199,7 +201,6 @@ def test_reads_and_logs_outside_spark(kafka: EmbeddedKafka) -> None:
     assert sorted(value or b"" for value in received) == [b"a", b"b", b"c"]
 
 
-@pytest.mark.spark_app
 def test_a_spark_application(kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jaas = f'awsRoleArn="{ROLE}" awsRoleAccessKeyId="AKIDGIVEN" awsRoleSecretAccessKey="{SECRET}"'
     options = {f"kafka.{name}": value for name, value in params(kafka, jaas).items()}

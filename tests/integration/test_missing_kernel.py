@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.missing_kernel import copy_without_kernel
+from tests.shards.python import path_of_workers
 
 from pyspark_kafka_direct.broker.probe import free_ports
 
@@ -57,7 +58,7 @@ def test_other_sources_work_and_this_one_says_what_to_install(tmp_path: Path) ->
     (packages / "pyspark_other" / "__init__.py").write_text(OTHER)
     data = tmp_path / "data.csv"
     data.write_text("5\n")
-    environment = {**os.environ, "PYTHONPATH": str(packages)}
+    environment = {**os.environ, "PYTHONPATH": path_of_workers(str(packages))}
     command = [sys.executable, "-c", APPLICATION, str(data)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=900)
     assert run.returncode == 0, run.stderr

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import uuid
-import venv
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,7 +18,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from tests.integration.cli.test_doctor_spark import diagnose_executors
+from tests.integration.cli.common_mistakes import common_mistakes
 from tests.integration.cli.test_transactions import write_hanging_transaction
 from tests.integration.topics import Admin
 from tests.integration.waiting import wait_until
@@ -34,23 +32,13 @@ from pyspark_kafka_direct.cli.topic_arguments import NewTopic, create_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
-
-_PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
-_SECTION = re.compile(r"### Common mistakes\n(.*?)\n## ", re.DOTALL)
-_ROW = re.compile(r"^\| (?P<mistake>[^|`]+) \| `(?P<command>[^`]+)` \| `(?P<text>[^`]+)` \|$", re.MULTILINE)
 
 CA = CertifiedKey("the CA", days=40)
 EXPIRED = CertifiedKey("broker", CA, hosts="localhost 127.0.0.1", start=NOW - 5 * DAY, days=2)
 STORE_PASSWORD = "store-secret"
-
-
-def rows() -> dict[str, tuple[str, str]]:
-    """Return command and text of each row by its mistake."""
-    section = _SECTION.search(_PAGE.read_text())
-    assert section is not None
-    return {row["mistake"]: (row["command"], row["text"]) for row in _ROW.finditer(section[1])}
 
 
 @pytest.fixture(scope="module")
@@ -123,20 +111,6 @@ def expired_certificate(run: Runner, command: str) -> str:
     return output.replace((NOW - 3 * DAY).strftime("%Y-%m-%d"), "2026-11-27")
 
 
-def executors_without_package(run: Runner, command: str) -> str:
-    venv.create(run.folder / "bare")
-    python = str(run.folder / "bare" / "bin" / "python")
-    assert command.startswith("doctor --spark ")
-    code, hosts = diagnose_executors(
-        run.broker.bootstrap_servers,
-        "local-cluster[1,1,1024]",
-        conf=("spark.executorEnv.PYTHONPATH=/nowhere",),
-        python=python,
-    )
-    assert code == 1
-    return [*hosts.values()][1].problems.replace(python, "/opt/python")
-
-
 def deleted_topic(run: Runner, command: str) -> str:
     create_topics(run.broker.bootstrap_servers, [NewTopic("departures", 1)])
     Admin(run.broker.bootstrap_servers).delete("departures")
@@ -166,7 +140,6 @@ MISTAKES: Mapping[str, Callable[[Runner, str], str]] = {
     "the group id is wrong": as_shown,
     "the name of a topic is misspelt": as_shown,
     "a certificate has expired": expired_certificate,
-    "executors lack the package": executors_without_package,
     "a topic was deleted": deleted_topic,
     "the checkpoint is that of another query": another_checkpoint,
     "a transaction hangs": hanging_transaction,
@@ -174,15 +147,11 @@ MISTAKES: Mapping[str, Callable[[Runner, str], str]] = {
 
 
 def test_the_table_has_all_mistakes() -> None:
-    assert rows().keys() == MISTAKES.keys()
+    tested_with_spark = {"executors lack the package"}  # by test_doctor_spark.py
+    assert common_mistakes().keys() == MISTAKES.keys() | tested_with_spark
 
 
-def _marked(mistake: str) -> object:
-    """Return a mistake, with the mark of tests that start Spark in another process if it does."""
-    return pytest.param(mistake, marks=[pytest.mark.spark_app] if "executors" in mistake else [])
-
-
-@pytest.mark.parametrize("mistake", [_marked(mistake) for mistake in MISTAKES])
+@pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistake(broker: EmbeddedKafka, capsys: pytest.CaptureFixture[str], tmp_path: Path, mistake: str) -> None:
-    command, text = rows()[mistake]
+    command, text = common_mistakes()[mistake]
     assert text in MISTAKES[mistake](Runner(broker, capsys, tmp_path), command)
