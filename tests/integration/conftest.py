@@ -13,6 +13,7 @@ from tests.integration.standalone import SHARED_SESSION, standalone_cluster
 from tests.integration.stream_queries import Stream, produce
 from tests.integration.topics import wait_until_stable
 from tests.integration.workbench import Workbench
+from tests.shards import source_runners
 from tests.shards.assignment import shard_of
 from tests.shards.brokers import FEW_THREADS, new_kafka, shared_broker
 from tests.shards.jvm import start_quickly
@@ -104,6 +105,20 @@ def make_spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     sessions = SparkSessions(tmp_path_factory.mktemp("warehouse"), warm=warm)
     yield sessions
     sessions.stop_jvm()
+
+
+@pytest.fixture(scope="session")
+def source_runner_variables(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """Environment variables for Spark applications, so that their sources and planners are forked as in sessions.
+
+    Not for a driver that is killed, because its source runners and planners would end with it.
+    """
+    if request.config.getoption("--shard") is None or not source_runners.supported():
+        yield {}
+        return
+    server = source_runners.SourceRunners()
+    yield server.environment
+    server.stop()
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import os
 import subprocess
 import sys
 import time
@@ -201,13 +202,12 @@ def test_reads_and_logs_outside_spark(kafka: EmbeddedKafka) -> None:
     assert sorted(value or b"" for value in received) == [b"a", b"b", b"c"]
 
 
-def test_a_spark_application(kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spark_application(kafka: EmbeddedKafka, tmp_path: Path, source_runner_variables: dict[str, str]) -> None:
     jaas = f'awsRoleArn="{ROLE}" awsRoleAccessKeyId="AKIDGIVEN" awsRoleSecretAccessKey="{SECRET}"'
     options = {f"kafka.{name}": value for name, value in params(kafka, jaas).items()}
     options |= {"subscribe": FIRST, "startingOffsets": "earliest"}
     (tmp_path / "options.json").write_text(json.dumps([options, SECOND]))
     with SecurityTokenService() as sts:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", sts.url)
         app = subprocess.run(
             [sys.executable, Path(__file__).with_name("cloud_login_app.py"), tmp_path / "options.json"],
             capture_output=True,
@@ -215,6 +215,7 @@ def test_a_spark_application(kafka: EmbeddedKafka, tmp_path: Path, monkeypatch: 
             check=False,
             timeout=900,
             cwd=tmp_path,
+            env={**os.environ, **source_runner_variables, "AWS_ENDPOINT_URL_STS": sts.url},
         )
         assert len(sts.requests) > 1  # the driver and the workers have separate sessions
     assert app.returncode == 0, app.stderr[-5000:]

@@ -356,7 +356,7 @@ def test_a_record_without_a_timestamp_is_written(spark: SparkSession, write: Any
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("step", [pytest.param("before EndTxn", marks=pytest.mark.soak), "after EndTxn"])
 def test_good_rows_and_dead_letters_are_written_once_if_the_driver_is_killed(
-    kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, step: str
+    kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, step: str, source_runner_variables: dict[str, str]
 ) -> None:
     source, good, dead = make_topic(1), make_topic(2), make_topic(2)
     servers, numbers = kafka.bootstrap_servers, range(20)
@@ -399,7 +399,7 @@ def test_good_rows_and_dead_letters_are_written_once_if_the_driver_is_killed(
     assert wait_for_orphans(driver.orphans) == []
     assert last_batch(tmp_path, "commits") == -1, "the driver died before Spark's commit"
 
-    driver = Driver(tmp_path, options, to_the_end=True, app=APP)
+    driver = Driver(tmp_path, options, to_the_end=True, app=APP, environment=source_runner_variables)
     try:
         assert driver.wait(DEADLINE) == 0, driver.log_tail()
     finally:

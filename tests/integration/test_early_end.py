@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,9 @@ APP = Path(__file__).with_name("early_end_app.py")
 
 
 @pytest.mark.spark_app
-def test_a_query_that_ends_early_prints_no_stack_trace(kafka: EmbeddedKafka, make_topic: Callable[..., str]) -> None:
+def test_a_query_that_ends_early_prints_no_stack_trace(
+    kafka: EmbeddedKafka, make_topic: Callable[..., str], source_runner_variables: dict[str, str]
+) -> None:
     """With more records than the buffers between worker and JVM hold, and with so few that all were written."""
     topics = [make_topic(), make_topic()]
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
@@ -29,7 +32,9 @@ def test_a_query_that_ends_early_prints_no_stack_trace(kafka: EmbeddedKafka, mak
     assert producer.flush(300) == 0
 
     app = [sys.executable, str(APP), kafka.bootstrap_servers, *topics]
-    run = subprocess.run(app, capture_output=True, text=True, timeout=900, check=False)
+    run = subprocess.run(
+        app, capture_output=True, text=True, timeout=900, check=False, env={**os.environ, **source_runner_variables}
+    )
 
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[-1] == "done"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,12 +32,19 @@ def topics(kafka: EmbeddedKafka, make_topic: MakeTopic) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def results(kafka: EmbeddedKafka, topics: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def results(
+    kafka: EmbeddedKafka,
+    topics: tuple[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+    source_runner_variables: dict[str, str],
+) -> dict[str, Any]:
     """The results of the application."""
     folder = tmp_path_factory.mktemp("connect")
     app = Path(__file__).with_name("connect_app.py")
     command = [sys.executable, str(app), kafka.bootstrap_servers, *topics, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=folder)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=900, cwd=folder, env={**os.environ, **source_runner_variables}
+    )
     assert done.returncode == 0, done.stderr[-5000:]
     loaded: dict[str, Any] = json.loads((folder / "results.json").read_text("utf-8"))
     assert loaded["session"].startswith("pyspark.sql.connect.")

@@ -24,7 +24,7 @@ YESTERDAY, TODAY = 1_700_000_000_000, 1_700_086_400_000
 @pytest.mark.spark_app
 @pytest.mark.timeout(1800)
 def test_a_driver_killed_in_batch_0_keeps_its_start(
-    kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any, tmp_path: Path
+    kafka: EmbeddedKafka, make_topic: MakeTopic, put: Any, tmp_path: Path, source_runner_variables: dict[str, str]
 ) -> None:
     latest, timestamp, aged, changed = (make_topic(prefix=f"first-{number}") for number in range(4))
     put(latest, ["old"] * 3)
@@ -72,7 +72,7 @@ def test_a_driver_killed_in_batch_0_keeps_its_start(
     for topic in (latest, timestamp, aged, changed):
         put(topic, range(3, 6), timestamp=YESTERDAY if topic == timestamp else TODAY)
     Admin(kafka.bootstrap_servers).delete_records(aged, 2)  # retention, while the query was down
-    driver = Driver(tmp_path, options(redeployed), to_the_end=True, app=APP)
+    driver = Driver(tmp_path, options(redeployed), to_the_end=True, app=APP, environment=source_runner_variables)
     try:
         assert driver.wait(DEADLINE) == 0, driver.log_tail()
     finally:

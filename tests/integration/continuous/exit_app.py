@@ -24,6 +24,8 @@ servers, source, output, folder, how = sys.argv[1:]
 
 def session() -> SparkSession:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    # Workers are forked from a process that has imported their modules, which saves CPU time.
+    builder = builder.config("spark.python.daemon.module", "pyspark_kafka_direct.daemon")
     return builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,9 @@ pytestmark = pytest.mark.spark_app
 
 
 @pytest.fixture
-def app(kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path) -> Iterator[Callable[[str], App]]:
+def app(
+    kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path, source_runner_variables: dict[str, str]
+) -> Iterator[Callable[[str], App]]:
     """Starts a query in its own process, and waits until it has copied five records."""
     started: list[subprocess.Popen[str]] = []
 
@@ -38,7 +41,14 @@ def app(kafka: EmbeddedKafka, make_topic: MakeTopic, tmp_path: Path) -> Iterator
         command = [sys.executable, str(APP), kafka.bootstrap_servers, source, output, str(tmp_path), how]
         with (tmp_path / "errors").open("w") as errors:
             started.append(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                    env={**os.environ, **source_runner_variables},
+                )
             )
         app = App(started[-1], [], kafka.bootstrap_servers, source, output, tmp_path)
         app.wait_for_output(5)
