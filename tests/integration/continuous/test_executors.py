@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.integration.continuous.continuous_queries import SHORT_LEASE
 from tests.soak.processes import executor_of, executors, kill, task_workers
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def spark(two_executors: SparkSession) -> SparkSession:
 
 def test_a_killed_worker_and_a_killed_executor(queries: Queries, make_topic: MakeTopic) -> None:
     source, output = make_topic(2), make_topic()
-    query = queries.copy(source, output)
+    query = queries.copy(source, output, heartbeatTimeout=SHORT_LEASE)
     queries.put(source, range(10))
     queries.expect(output, range(10), query)
     query.processAllAvailable()
