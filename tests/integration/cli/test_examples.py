@@ -19,13 +19,14 @@ from tests.integration.cli.program import START, run
 from tests.unit.cli.subcommands import subcommands_of
 
 from pyspark_kafka_direct import write_arrow
-from pyspark_kafka_direct.cli.main import COMMANDS
+from pyspark_kafka_direct.cli.main import COMMANDS, main
 from pyspark_kafka_direct.offsets import TopicPartition as Partition
 from pyspark_kafka_direct.offsets import record_first_start
 from pyspark_kafka_direct.payloads.write_rows import HEADERS
 
 if TYPE_CHECKING:
     from tests.conftest import MakeTopic
+    from tests.integration.sessions import SparkSessions
 
     from pyspark_kafka_direct.broker import EmbeddedKafka
 
@@ -157,11 +158,17 @@ def test_example(
 
 @pytest.mark.spark_app
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if "--spark" in example])
-def test_example_with_spark(kafka: EmbeddedKafka, flights: str, example: str) -> None:
+def test_example_with_spark(
+    kafka: EmbeddedKafka, flights: str, make_spark: SparkSessions, capsys: pytest.CaptureFixture[str], example: str
+) -> None:
+    """In this process: test_doctor_spark.py runs the same command as another one."""
+    make_spark.stop()
+    make_spark.start_jvm()
     text = example.replace("localhost:9092", kafka.bootstrap_servers).replace("spark://master:7077", "local[2]")
-    done = _run_in_another_process(shlex.split(re.sub(r"\bflights\b", flights, text)))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert flights in done.stdout
+    assert main(shlex.split(re.sub(r"\bflights\b", flights, text))) == 0
+    output = capsys.readouterr().out
+    assert "executor in the driver" in output
+    assert flights in output
 
 
 def _run_in_another_process(arguments: list[str]) -> subprocess.CompletedProcess[str]:
