@@ -59,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     open_transactions = cluster.open_transactions(blocked, deadline=deadline) if blocked else {}
     producer_ids = {each.producer_id for found in open_transactions.values() for each in found}
     described = describe_producers_transactions(cluster, producer_ids, deadline)
+    open_transactions = _without_ended(cluster, open_transactions, described, deadline)
     rows = [
         _row(partition, blocked[partition], transaction, described.get(transaction.producer_id))
         for partition, found in sorted(open_transactions.items())
@@ -101,6 +102,29 @@ def _blocked_partitions(
     stable = cluster.offsets(latest, isolation_level="read_committed", deadline=deadline)
     ends = cluster.offsets(latest, deadline=deadline)
     return {tp: _Blocked(stable[tp], ends[tp]) for tp in partitions if stable[tp] < ends[tp]}
+
+
+def _without_ended(
+    cluster: ClusterClient,
+    found: Mapping[TopicPartition, Sequence[OpenTransaction]],
+    described: Mapping[int, DescribedTransaction],
+    deadline: Deadline,
+) -> dict[TopicPartition, tuple[OpenTransaction, ...]]:
+    """Leave out transactions that have ended since they were found: no coordinator knows them, as if they hung."""
+
+    def is_known(partition: TopicPartition, transaction: OpenTransaction) -> bool:
+        of_producer = described.get(transaction.producer_id)
+        return of_producer is not None and of_producer.is_open_in(partition)
+
+    unknown = [tp for tp, transactions in found.items() if not all(is_known(tp, each) for each in transactions)]
+    again = cluster.open_transactions(unknown, deadline=deadline) if unknown else {}
+    still_open = {(tp, each.producer_id, each.start_offset) for tp, several in again.items() for each in several}
+    return {
+        tp: tuple(
+            each for each in several if is_known(tp, each) or (tp, each.producer_id, each.start_offset) in still_open
+        )
+        for tp, several in found.items()
+    }
 
 
 def _row(

@@ -46,6 +46,34 @@ def test_each_transaction_of_each_partition_is_listed(cluster: CommandCluster) -
     assert "The cluster has no topic 'no', 'none'" in missing.errors
 
 
+@pytest.mark.parametrize("ended", [(), (7,), (8,), (7, 8)])
+def test_a_transaction_that_ends_while_the_coordinators_are_asked_does_not_hang(
+    cluster: CommandCluster, ended: tuple[int, ...]
+) -> None:
+    def without_ended(_: int, values: dict[str, Any]) -> dict[str, Any]:
+        if not cluster.sent("ListTransactions"):
+            return values
+        topics = [
+            {**topic, "partitions": [
+                {**each, "active_producers": [
+                    producer for producer in each["active_producers"]
+                    if each["partition_index"] == 0 or producer["producer_id"] not in ended
+                ]}
+                for each in topic["partitions"]
+            ]}
+            for topic in values["topics"]
+        ]  # fmt: skip
+        return {**values, "topics": topics}
+
+    cluster.change("DescribeProducers", without_ended)
+    found = cluster.run("transactions", "list", "--json")
+    assert [(row["partition"], row["producer_id"]) for row in found.rows] == [
+        *(("t-0", each) for each in (7, 8)),
+        *(("t-1", each) for each in (7, 8) if each not in ended),
+    ]
+    assert ("t-1: records are not stable yet" in found.errors) == (len(ended) == 2)
+
+
 def test_partitions_whose_transactions_are_not_shown(cluster: CommandCluster) -> None:
     def without_producers(_: int, values: dict[str, Any]) -> dict[str, Any]:
         topics = [
