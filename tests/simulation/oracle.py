@@ -103,7 +103,7 @@ class PartitionTruth:
         """The records and markers of an epoch's log, in order, with all that was appended so far."""
         path = self._paths.get(epoch)
         if path is None:
-            started = self._start_of(epoch)
+            started = self._starts_of.get(epoch)
             path = []
             if started is not None:
                 parent = self.path(started.parent)
@@ -114,7 +114,7 @@ class PartitionTruth:
     def path_end(self, epoch: int) -> int:
         """The end offset of an epoch's log."""
         path = self.path(epoch)
-        started = self._start_of(epoch)
+        started = self._starts_of.get(epoch)
         return max(path[-1].offset + 1 if path else 0, 0 if started is None else started.start)
 
     def log_start(self, at: float = _TODAY) -> int:
@@ -221,20 +221,17 @@ class PartitionTruth:
                     at,
                 )
 
-    def _start_of(self, epoch: int) -> EpochStart | None:
-        return self._starts_of.get(epoch)
-
     def _ancestors(self, epoch: int) -> dict[int, int]:
         """Return the epochs in a path, and the offsets below which their records are in it."""
         if epoch in self._ancestors_of:
             return self._ancestors_of[epoch]
         limits = self._ancestors_of[epoch] = {}
         limit = 2**63
-        started = self._start_of(epoch)
+        started = self._starts_of.get(epoch)
         while started is not None:
             limits[started.epoch] = limit
             limit = min(limit, started.start)
-            started = self._start_of(started.parent)
+            started = self._starts_of.get(started.parent)
         return limits
 
     def common_end(self, epoch: int, other: int) -> int:

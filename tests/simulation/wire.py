@@ -76,7 +76,7 @@ def encode_response(request: ReceivedRequest, values: Mapping[str, Any], codec: 
         from tests.simulation.kio_codec import encode_body
 
         out += encode_body(api, version, values)
-    elif isinstance(values.get("api_keys"), SharedElements):
+    elif all(isinstance(values.get(name), SharedElements) for name in ("api_keys", "finalized_features")):
         out += _encode_shared(api.key, version, tuple(values.items()))
     else:
         _response_writer(api.key, version)(out, values)
