@@ -37,7 +37,8 @@ def check_requests(
     ends = leaders * (1 + 2 * is_committed + (bool(parameters["conf"]) and skips_loss))
     planned = sum(kind == "planned" for _, kind, *_ in trace)
     sent = Counter(facts[3] for _, kind, *facts in trace if kind == "request" and facts[1] == driver)
-    most = {"Metadata": planned, "ListOffsets": planned * ends}
+    plans = planned + bool(parameters["failures"])  # the plan of a failed generation may end during the next one
+    most = {"Metadata": plans, "ListOffsets": plans * ends}
     # The first requests of a client, and of a coordinator, need more metadata.
     if (
         not sent["FindCoordinator"]

@@ -194,6 +194,8 @@ class PartitionTruth:
             self.decided_again |= {
                 each for each, committed in decided.items() if committed not in (None, each.committed)
             }
+            # The new leader may still have records that expired at the former one, but not the end of a transaction.
+            self.decided_again |= {each for each in log.values() if each.removed_at <= now}
         self.end = start
         self.high_watermark = high_watermark
         return bool(lost) or self.start > start
