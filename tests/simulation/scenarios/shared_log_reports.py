@@ -71,7 +71,8 @@ class LogReports(logging.Handler):
             self._add_error(task.process, arguments[0])
         elif arguments and "is blocked since" in str(arguments[0]):
             if not self._was_blocked():
-                self.violations.append(f"a transaction is reported that has not blocked a read: {arguments[0]}")
+                what = "a transaction is reported that has not blocked a read for long"
+                self.violations.append(f"{what}: {arguments[0]}")
             return
         if self._is_calm:
             self.violations.append(f"a warning without a fault: {record.getMessage()}")

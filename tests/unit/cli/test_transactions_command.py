@@ -14,7 +14,7 @@ from pyspark_kafka_direct.offsets import TopicPartition
 from pyspark_kafka_direct.protocol.messages import WRITE_TXN_MARKERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -28,6 +28,21 @@ def cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
             for producer_id in (7, 8):
                 cluster.append(tp, 3, producer_id=producer_id)
         yield cluster
+
+
+def with_producers(values: dict[str, Any], keeps: Callable[[int, int], bool]) -> dict[str, Any]:
+    """Return a response of DescribeProducers with the producers that ``keeps(partition, producer id)`` keeps."""
+    topics = [
+        {**topic, "partitions": [
+            {**each, "active_producers": [
+                producer for producer in each["active_producers"]
+                if keeps(each["partition_index"], producer["producer_id"])
+            ]}
+            for each in topic["partitions"]
+        ]}
+        for topic in values["topics"]
+    ]  # fmt: skip
+    return {**values, "topics": topics}
 
 
 def test_each_transaction_of_each_partition_is_listed(cluster: CommandCluster) -> None:
@@ -53,17 +68,7 @@ def test_a_transaction_that_ends_while_the_coordinators_are_asked_does_not_hang(
     def without_ended(_: int, values: dict[str, Any]) -> dict[str, Any]:
         if not cluster.sent("ListTransactions"):
             return values
-        topics = [
-            {**topic, "partitions": [
-                {**each, "active_producers": [
-                    producer for producer in each["active_producers"]
-                    if each["partition_index"] == 0 or producer["producer_id"] not in ended
-                ]}
-                for each in topic["partitions"]
-            ]}
-            for topic in values["topics"]
-        ]  # fmt: skip
-        return {**values, "topics": topics}
+        return with_producers(values, lambda partition, producer_id: partition == 0 or producer_id not in ended)
 
     cluster.change("DescribeProducers", without_ended)
     found = cluster.run("transactions", "list", "--json")
@@ -75,14 +80,7 @@ def test_a_transaction_that_ends_while_the_coordinators_are_asked_does_not_hang(
 
 
 def test_partitions_whose_transactions_are_not_shown(cluster: CommandCluster) -> None:
-    def without_producers(_: int, values: dict[str, Any]) -> dict[str, Any]:
-        topics = [
-            {**topic, "partitions": [{**each, "active_producers": []} for each in topic["partitions"]]}
-            for topic in values["topics"]
-        ]
-        return {**values, "topics": topics}
-
-    cluster.change("DescribeProducers", without_producers)
+    cluster.change("DescribeProducers", lambda _, values: with_producers(values, lambda *_: False))
     found = cluster.run("transactions", "list", "t")
     assert found.errors.startswith("t-0, t-1: records are not stable yet")
 
@@ -90,14 +88,7 @@ def test_partitions_whose_transactions_are_not_shown(cluster: CommandCluster) ->
 @pytest.mark.parametrize("hidden", [T0, T1])
 def test_the_transactions_of_one_partition_are_not_shown(cluster: CommandCluster, hidden: TopicPartition) -> None:
     def without_producers(_: int, values: dict[str, Any]) -> dict[str, Any]:
-        topics = [
-            {**topic, "partitions": [
-                {**each, "active_producers": []} if each["partition_index"] == hidden.partition else each
-                for each in topic["partitions"]
-            ]}
-            for topic in values["topics"]
-        ]  # fmt: skip
-        return {**values, "topics": topics}
+        return with_producers(values, lambda partition, _: partition != hidden.partition)
 
     cluster.change("DescribeProducers", without_producers)
     other = T1 if hidden == T0 else T0
